@@ -128,14 +128,14 @@ class Leader:
             await self._forget_publishers(record.plan)
             await self._control.asked(seen.asked, block_ms=LOOK_EVERY_MS)
             return
-        rows = await self._control.begin_to_plan(self._token)
-        if rows is None:
+        interests = await self._control.begin_to_plan(self._token)
+        if interests is None:
             return
         # What has lost something takes nothing more in this epoch.
-        if is_lost or await self._perform(begin_listed(record, rows), record.plan):
+        if is_lost or await self._perform(begin_listed(record, interests), record.plan):
             begun = await self._perform(BeginNoMore(node, record.plan.epoch), record.plan)
             if begun is not False:
-                await self._control.settle(self._token, first_listed(record, rows, begun))
+                await self._control.settle(self._token, first_listed(record, interests, begun))
                 return
         await self._goes_on(record.plan, wait_s=AGAIN_S)
 

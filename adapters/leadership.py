@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from sequencing.listing import Rows
 from sequencing.plan import Plan
 from sequencing.record import Interest, Pair, Record
 
@@ -92,11 +91,8 @@ class Control(Protocol):
     async def found(self, token: str, record: Record) -> bool:
         """Announce a plan that lists no region, and grant joins in place from now on; False if the lease is lost."""
 
-    async def begin_to_plan(self, token: str) -> Rows | None:
-        """From now on, grant no join without a plan; return what was granted, None without the lease.
-
-        Until subscribers say something newer, that is what they want.
-        """
+    async def begin_to_plan(self, token: str) -> Mapping[str, Interest] | None:
+        """From now on, grant no join without a plan; return what each connection wants, None without the lease."""
 
     async def incarnations(self) -> tuple[int, frozenset[str]]:
         """Return the last incarnation and the names of all open connections, both of the same moment."""

@@ -18,9 +18,8 @@ from sequencing.errors import (
     superseded_message,
 )
 from sequencing.extras import require
-from sequencing.grants import Request
 from sequencing.plan import Ordering, Plan
-from sequencing.record import Interest, Pair, Record
+from sequencing.record import Pair, Record, Request
 
 NODES_MAX = 64
 
@@ -90,19 +89,15 @@ class MemoryNetwork:
         self._open_world.incarnation = max(self._open_world.incarnation, after) + 1
         return self._open_world.incarnation
 
-    async def set_interest(self, interest: Interest, published: frozenset[str]) -> None:
-        """See `Network.set_interest`."""
-        world = self._open_world
-        await self.beat()
-        world.interests[self._name] = interest
-        world.published |= published
-        world.told += 1
-        world.changed()
-
     async def join(self, request: Request) -> bool:
         """See `Network.join`."""
         await self.beat()
         return self._open_world.join(self._name, request)
+
+    async def place(self, regions: frozenset[str]) -> None:
+        """See `Network.place`."""
+        await self.beat()
+        self._open_world.place(regions)
 
     async def declare_overlaps(self, overlaps: frozenset[Pair]) -> None:
         """See `Network.declare_overlaps`."""
@@ -125,7 +120,6 @@ class MemoryNetwork:
         if world.newest.get(self._name) == self._connection:
             del world.newest[self._name]
             world.interests.pop(self._name, None)
-            world.rows.pop(self._name, None)
 
     async def announce_probe(self, name: str, text: bytes) -> None:
         """See `Network.announce_probe`."""

@@ -21,11 +21,10 @@ from sequencing.errors import (
     session_expired_message,
 )
 from sequencing.frames import FrameKind, LinkedFrame, PublishedFrame, StampedFrame, parse_meta
-from sequencing.grants import Request
-from sequencing.listing import Rows, listed
+from sequencing.listing import listed
 from sequencing.node import Answer, Node, TransferAnswer
 from sequencing.plan import Ordering, Plan
-from sequencing.record import Interest, Pair, Record
+from sequencing.record import Interest, Pair, Record, Request
 from sequencing.steps import StepState
 from sequencing.transition import Task
 
@@ -51,8 +50,6 @@ class MemoryWorld:
         self.published: frozenset[str] = frozenset()
         self.is_sole = False
         """Whether one node has all regions, and joins are granted in place."""
-        self.rows: dict[str, tuple[int, int, set[str]]] = {}
-        """Name → incarnation, and regions that are granted in place up to which ``said``."""
         self.record: Record | None = None
         self.news: list[Record] = []
         self.told = 0
@@ -71,30 +68,27 @@ class MemoryWorld:
 
     def join(self, name: str, request: Request) -> bool:
         """See `Network.join`."""
+        if (interest := request.after(self.interests.get(name))) is not None:
+            self.interests[name] = interest
         if not self.is_sole:
-            return False
-        incarnation, said, regions = self.rows.get(name, (0, 0, set[str]()))
-        if incarnation == request.incarnation and request.said < said:
-            return True
-        if incarnation != request.incarnation or request.whole:
-            regions = set()
-        wanted = {region for region, since in request.changes.items() if since}
-        self.rows[name] = request.incarnation, request.said, (regions - request.changes.keys()) | wanted
-        return True
+            self._tell_leader()
+        return self.is_sole
 
-    def all_rows(self) -> Rows:
-        """Return what subscribers have in place."""
-        return Rows(
-            {name: (incarnation, said) for name, (incarnation, said, _) in self.rows.items()},
-            {name: frozenset(regions) for name, (_, _, regions) in self.rows.items()},
-        )
+    def place(self, regions: frozenset[str]) -> None:
+        """See `Network.place`."""
+        self.published |= regions
+        self._tell_leader()
+
+    def _tell_leader(self) -> None:
+        self.told += 1
+        self.changed()
 
     def listed(self) -> Record | None:
         """See `Network.listed`."""
         record = self.news[-1] if self.news else None
         if record is None or not record.plan.sole:
             return record
-        return listed(record, self.all_rows(), self.nodes[record.plan.sole].begun(record.plan.epoch))
+        return listed(record, self.interests, self.nodes[record.plan.sole].begun(record.plan.epoch))
 
     def changed(self) -> None:
         """Wake all tasks that wait for something to read."""
@@ -168,7 +162,6 @@ class MemoryFaults:
         world = self._world
         self._expired.add(world.newest.pop(name))
         world.interests.pop(name, None)
-        world.rows.pop(name, None)
         world.told += 1
         world.changed()
 
@@ -384,13 +377,10 @@ class MemoryControl:
         self._world.is_sole = True
         return await self.announce(token, record)
 
-    async def begin_to_plan(self, token: str) -> Rows | None:
+    async def begin_to_plan(self, token: str) -> Mapping[str, Interest] | None:
         """See `Control.begin_to_plan`."""
-        world = self._world
-        world.is_sole = False
-        rows = world.all_rows()
-        world.interests = {**rows.interests(), **world.interests}
-        return rows
+        self._world.is_sole = False
+        return dict(self._world.interests)
 
     async def incarnations(self) -> tuple[int, frozenset[str]]:
         """See `Control.incarnations`."""

@@ -9,10 +9,9 @@ from adapters.places import Position
 from sequencing.cut import ReadResult
 from sequencing.errors import NoLeader
 from sequencing.frames import PublishedFrame, StampedFrame
-from sequencing.grants import Request
 from sequencing.node import Answer
 from sequencing.plan import Plan
-from sequencing.record import Interest, Pair, Record
+from sequencing.record import Pair, Record, Request
 
 
 class Hidden(NamedTuple):
@@ -92,14 +91,11 @@ class Network(Protocol):
     async def renew(self, after: int = 0) -> int:
         """Return a new incarnation for this connection's events, also larger than ``after``."""
 
-    async def set_interest(self, interest: Interest, published: frozenset[str]) -> None:
-        """Store the regions that this connection wants, and those to which it publishes."""
-
     async def join(self, request: Request) -> bool:
-        """Have a request granted in place; return whether it is. If not, the network needs plans: `set_interest`.
+        """Store what this connection wants; return whether it is granted at once. If not, a plan grants it."""
 
-        Of use while the plan lists no region.
-        """
+    async def place(self, regions: frozenset[str]) -> None:
+        """Have the next plan give some regions a place, because this connection publishes to them."""
 
     async def declare_overlaps(self, overlaps: frozenset[Pair]) -> None:
         """Declare expected overlaps, see `sequencing.expected`."""

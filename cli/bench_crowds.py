@@ -30,9 +30,12 @@ def parse_crowds(_: click.Context, __: click.Parameter, text: str) -> tuple[tupl
     callback=parse_crowds,
     help="Connections, and processes that have them.",
 )
+@click.option(
+    "--nodes", type=click.IntRange(1, 26), default=1, show_default=True, help="Sequencing nodes, all in one Redis."
+)
 @json_option
-def bench_crowds(*, sizes: tuple[tuple[int, int], ...], as_json: bool) -> None:
-    """Measure what one more join costs as a network of one node grows, beside SUBSCRIBE of Redis Pub/Sub.
+def bench_crowds(*, sizes: tuple[tuple[int, int], ...], nodes: int, as_json: bool) -> None:
+    """Measure what one more join costs as a network grows, beside SUBSCRIBE of Redis Pub/Sub.
 
     The connections have 10 regions each, and share the sockets of their process. Then one process joins more regions,
     one after the other; then nothing happens for some seconds; then all processes join as fast as they can. The manager
@@ -49,7 +52,7 @@ def bench_crowds(*, sizes: tuple[tuple[int, int], ...], as_json: bool) -> None:
             if status is not None:
                 status.update(f"{peer}: {connections:,} connections in {processes} processes")
 
-        result = measure_crowds(sizes, on_trial)
+        result = measure_crowds(sizes, on_trial, nodes=nodes)
     if as_json:
         click.echo(orjson.dumps(result, option=orjson.OPT_INDENT_2))
     else:

@@ -10,7 +10,7 @@ import click
 
 from adapters.leadership import Seen
 from adapters.planning import planner_over  # noqa: F401 - imports scipy now, so that no plan waits for it
-from adapters.redis.control import RedisControl
+from adapters.redis.leadercontrol import LeaderControl
 from adapters.redis.network import RedisNetwork
 from adapters.urls import redacted
 from cli.daemons import Stop, once_there, overlaps_option, run_until_stopped, wait_option
@@ -97,7 +97,7 @@ async def _run(network: RedisNetwork, overlaps: frozenset[Pair], wait_s: float, 
         await network.close()
 
 
-class _TellingControl(RedisControl):
+class _TellingControl(LeaderControl):
     """Logs when the manager that uses it begins and ceases to lead."""
 
     def __init__(self, url: str) -> None:

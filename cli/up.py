@@ -14,7 +14,7 @@ import orjson
 from adapters.embedded.network import EmbeddedNetwork
 from adapters.memory import NODES_MAX
 from adapters.planning import planner_over  # noqa: F401 - imports scipy now, so that no plan waits for it
-from adapters.redis.control import RedisControl
+from adapters.redis.leadercontrol import LeaderControl
 from adapters.redis.survey import survey
 from adapters.urls import without_user
 from cli.daemons import Stop, overlaps_option, run_until_stopped
@@ -107,7 +107,7 @@ async def _run(
     try:
         await network.open()
         await network.declare_overlaps(overlaps)
-        network.stand(RedisControl(network.url))
+        network.stand(LeaderControl(network.url))
         servers = (await survey(network.url)).nodes
         places = {node.name: node.url for node in servers}
         pids = {node.name: node.server.pid for node in servers if node.server is not None}

@@ -9,25 +9,10 @@ longer kept from there on.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from types import MappingProxyType
-from typing import NamedTuple
+from collections.abc import Iterable
 
 from sequencing.errors import SessionExpired, Superseded, session_expired_message, superseded_message
-from sequencing.record import Interest, Record
-
-
-class Request(NamedTuple):
-    """What a connection to a network of one node asks for: what has changed since it was last answered.
-
-    ``changes``: region → since which ``said`` it is wanted, 0: not wanted any more. ``whole``: whether it is all that
-    is wanted, because the network has forgotten the connection.
-    """
-
-    incarnation: int
-    said: int
-    changes: Mapping[str, int] = MappingProxyType({})
-    whole: bool = False
+from sequencing.record import Interest, Record, Request
 
 
 class Grants:
@@ -50,8 +35,8 @@ class Grants:
         self._asked: dict[str, int] = {}
         """Those that are not granted yet."""
         self._epoch = 0
-        self._unsaid: dict[str, int] | None = {}
-        """The changes of the next `request`; None: this network grants by its plans."""
+        self._unsaid: dict[str, int] = {}
+        """The changes of the next `request`."""
 
     def want(self, regions: Iterable[str], floor: int = 0) -> bool:
         """Add regions to those wanted; return whether any is new.
@@ -64,8 +49,7 @@ class Grants:
             self.wanted |= new
             self._since |= dict.fromkeys(new, self._said)
             self._asked |= dict.fromkeys(new, self._said)
-            if self._unsaid is not None:
-                self._unsaid |= dict.fromkeys(new, self._said)
+            self._unsaid |= dict.fromkeys(new, self._said)
         return bool(new)
 
     def release(self, regions: Iterable[str]) -> set[str]:
@@ -74,8 +58,7 @@ class Grants:
         if gone:
             self._say()
             self.wanted -= gone
-            if self._unsaid is not None:
-                self._unsaid |= dict.fromkeys(gone, 0)
+            self._unsaid |= dict.fromkeys(gone, 0)
             for region in gone:
                 del self._since[region]
                 self._asked.pop(region, None)
@@ -88,17 +71,23 @@ class Grants:
         return Interest(self.incarnation, self._said, dict(self._since), self._told_floor)
 
     def request(self, *, whole: bool = False) -> Request | None:
-        """Return what to ask a network of one node for; None if nothing has changed. ``whole``: see `Request`."""
+        """Return what to ask the network for; None if nothing has changed. ``whole``: see `Request`."""
+        changes, floor = self._unsaid, self._told_floor
         if whole and self._said:
-            return Request(self.incarnation, self._said, dict(self._since), whole=True)
-        return Request(self.incarnation, self._said, dict(self._unsaid)) if self._unsaid else None
+            return Request(self.incarnation, self._said, dict(self._since), whole=True, floor=floor)
+        return Request(self.incarnation, self._said, dict(changes), floor=floor) if changes else None
+
+    def noted(self, request: Request) -> None:
+        """Take that the network knows a request."""
+        for region, since in request.changes.items():
+            if self._unsaid.get(region) == since:
+                del self._unsaid[region]
 
     def take_in_place(self, request: Request, epoch: int) -> list[str]:
         """Take that a request was granted, in the network's only epoch; return the regions that it grants."""
+        self.noted(request)
         fresh: list[str] = []
         for region, since in request.changes.items():
-            if self._unsaid is not None and self._unsaid.get(region) == since:
-                del self._unsaid[region]
             if since and self._asked.get(region) == since:
                 del self._asked[region]
                 fresh.append(region)
@@ -113,7 +102,6 @@ class Grants:
 
     def take(self, record: Record) -> list[str]:
         """Follow the next record; return the regions that it grants."""
-        self._unsaid = None
         self._heard, self.granted = self._told(record)
         self._newest = record.heard[self.name].incarnation if self.name in record.heard else 0
         plan = record.plan

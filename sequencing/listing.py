@@ -5,50 +5,32 @@ an order that the node does not have. So the plan says only that all regions are
 region begins when it is published to first, in the network's only epoch, and a join is granted by the control store,
 without a leader.
 
-What subscribers have is kept in `Rows`. When plans are needed after all, because nodes are registered or the node has
-lost something, the control store grants no more joins and the node begins no more regions. What there is then is listed
-in the first plan, in its place and epoch (`sequencing.sole.first_listed`).
+When plans are needed after all, because nodes are registered or the node has lost something, the control store grants
+no more joins and the node begins no more regions. What subscribers have and what there is then is listed in the first
+plan, in its place and epoch (`sequencing.sole.first_listed`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from sequencing.plan import Plan
-from sequencing.record import Interest, Members, Record
+from sequencing.record import Interest, Record
 
 
-@dataclass(frozen=True, slots=True)
-class Rows:
-    """What is known of a network whose plan lists no region.
-
-    ``said``: subscriber → incarnation, and the ``said`` up to which it was answered; ``members``: subscriber → its
-    regions.
-    """
-
-    said: Mapping[str, tuple[int, int]]
-    members: Members
-
-    def interests(self) -> dict[str, Interest]:
-        """Return what the subscribers want, as they would tell it to a leader."""
-        return {
-            name: Interest(incarnation, said, dict.fromkeys(self.members.get(name, ()), said))
-            for name, (incarnation, said) in self.said.items()
-        }
-
-
-def listed(record: Record, rows: Rows, begun: AbstractSet[str]) -> Record:
+def listed(record: Record, interests: Mapping[str, Interest], begun: AbstractSet[str]) -> Record:
     """Return the record of a network of one node with all regions and members listed, under the same number.
 
-    ``begun``: the regions in which anything was published.
+    ``interests``: of each connection; ``begun``: the regions in which anything was published.
     """
+    members = {name: frozenset(interest.since) for name, interest in interests.items() if interest.since}
     return replace(
         record,
-        plan=listing(record.plan, frozenset(begun).union(*rows.members.values())),
-        members={name: regions for name, regions in rows.members.items() if regions},
-        heard=rows.interests(),
+        plan=listing(record.plan, frozenset(begun).union(*members.values())),
+        members=members,
+        heard=dict(interests),
     )
 
 

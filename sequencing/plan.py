@@ -10,15 +10,16 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import chain, pairwise
+from types import MappingProxyType
 from typing import Any, Literal, NewType, get_args
 
 import orjson
 
 from sequencing.errors import PlanError, UsageError
 from sequencing.everywhere import everywhere
-from sequencing.identity import KeptFor, KeptWithin
+from sequencing.identity import KeptFor
 from sequencing.names import check_node_name, check_region
 
 Ordering = Literal["acyclic", "overlap", "causal"]
@@ -130,22 +131,44 @@ class Plan:
                     atoms = here[id(stamping)] = tuple(atom.id for atom in stamping if atom.node == node)
                 yield Step(region, self.epoch_of(region), place == 0, following, atoms)
 
-    def with_regions(self, regions: Iterable[str], nodes: Mapping[str, str] | None = None) -> Plan:
+    @cached_property
+    def visits(self) -> Mapping[str, int]:
+        """Node → how many paths visit it."""
+        return Counter(chain.from_iterable(self.paths.values()))
+
+    def with_regions(
+        self,
+        regions: Iterable[str],
+        nodes: Mapping[str, str] | None = None,
+        homes: Mapping[str, tuple[str, int]] = MappingProxyType({}),
+    ) -> Plan:
         """Return the next version, with paths for regions without subscribers.
 
         Such a region overlaps with nothing, so it needs no atom, and any node serves. Of ``nodes``, name → url (all
-        known nodes if None), it gets the one that the fewest paths visit. In place: nothing that exists changes.
+        known nodes if None), it gets the one that the fewest paths visit, and begins in this epoch; but ``homes``:
+        region → node and epoch, if it is to be there. In place: nothing that exists changes.
         """
         choice = self.nodes if nodes is None else nodes
-        visits = Counter(chain.from_iterable(self.paths.values()))
-        new: dict[str, tuple[str, ...]] = {}
+        new, epochs = dict[str, tuple[str, ...]](), dict[str, int]()
+        visits = Counter(self.visits)
         for region in map(check_region, regions):
             if region not in self.paths and region not in new:
                 quietest = min(choice, key=lambda name: (visits[name], name))
-                new[region] = (quietest,)
-                visits[quietest] += 1
-        paths = {**self.paths, **new} if new else self.paths
-        return replace(self, version=self.version + 1, nodes={**self.nodes, **choice}, paths=paths)
+                node, epoch = homes.get(region, (quietest, self.epoch))
+                new[region] = (node,)
+                visits[node] += 1
+                if epoch != self.epoch:
+                    epochs[region] = epoch
+        found = replace(
+            self,
+            version=self.version + 1,
+            nodes={**self.nodes, **choice},
+            paths={**self.paths, **new} if new else self.paths,
+            epochs={**self.epochs, **epochs} if epochs else self.epochs,
+        )
+        if not self.sole:
+            found.__dict__["visits"] = visits
+        return found
 
     def only(self, regions: AbstractSet[str]) -> Plan:
         """Return the part of the plan that orders some regions: their paths and epochs, and the atoms between them."""
@@ -171,13 +194,18 @@ class Plan:
 
     def to_json(self) -> bytes:
         """Serialise; `from_json` is the inverse."""
-        return orjson.dumps(
-            {
-                **self.head(),
-                "regions": orjson.Fragment(self.regions_json()),
-                "atoms": orjson.Fragment(self.atoms_json()),
-            }
-        )
+        return orjson.dumps(self.to_document())
+
+    def to_document(self) -> dict[str, Any]:
+        """Return the plan as values for JSON; `from_document` is the inverse."""
+        return {
+            **self.head(),
+            "regions": {
+                region: {"path": list(path)} | ({"epoch": self.epochs[region]} if region in self.epochs else {})
+                for region, path in self.paths.items()
+            },
+            "atoms": [{"id": atom.id, "regions": list(atom.regions), "node": atom.node} for atom in self.atoms],
+        }
 
     def head(self) -> dict[str, Any]:
         """Return the parts besides regions and atoms, as values for JSON."""
@@ -192,14 +220,6 @@ class Plan:
             },
             **({"sole": self.sole} if self.sole else {}),
         }
-
-    def regions_json(self) -> bytes:
-        """Serialise the regions: path, and epoch if it is not the plan's."""
-        return _regions_json(self.paths, self.epochs)
-
-    def atoms_json(self) -> bytes:
-        """Serialise the atoms."""
-        return _atoms_json(self.atoms)
 
     @classmethod
     def from_json(cls, text: bytes | str) -> Plan:
@@ -218,17 +238,6 @@ class Plan:
             raise PlanError(f"this is not a gamecast plan: {error!r}") from error
 
     @classmethod
-    def from_parts(cls, head: Any, regions: bytes, atoms: bytes) -> Plan:
-        """Read the results of `head`, `regions_json` and `atoms_json`; as `from_document`.
-
-        Plans whose regions or atoms are the same share them.
-        """
-        try:
-            return cls._of(head, _parse_regions(regions), _parse_atoms(atoms))
-        except (KeyError, TypeError, ValueError, AttributeError, UsageError) as error:
-            raise PlanError(f"this is not a gamecast plan: {error!r}") from error
-
-    @classmethod
     def _of(cls, head: Any, regions: _Regions, atoms: tuple[Atom, ...]) -> Plan:
         nodes = {check_node_name(name): _text(entry.get("url", "")) for name, entry in head["nodes"].items()}
         paths, epochs = regions
@@ -238,13 +247,12 @@ class Plan:
             paths = everywhere(sole)
         if unknown := _nodes_used(paths, atoms) - nodes.keys():
             raise ValueError(_naming_one(unknown, paths, atoms))
-        if head["ordering"] not in get_args(Ordering):
-            raise ValueError(f"unknown ordering {head['ordering']!r}")
+        ordering = checked_ordering(head["ordering"])
         epoch, version, first_epoch = _whole(head["epoch"]), _whole(head["version"]), _whole(head.get("first_epoch", 1))
         if any(begun > epoch for begun in epochs.values()):
             raise ValueError(f"a region's numbering begins after epoch {epoch}")
         runs = {name: _text(entry["run"]) for name, entry in head["nodes"].items() if "run" in entry}
-        return cls(epoch, version, head["ordering"], nodes, paths, atoms, epochs, runs, first_epoch, sole)
+        return cls(epoch, version, ordering, nodes, paths, atoms, epochs, runs, first_epoch, sole)
 
 
 def first_plan(ordering: Ordering, nodes: Mapping[str, str], now_ms: int) -> Plan:
@@ -253,12 +261,21 @@ def first_plan(ordering: Ordering, nodes: Mapping[str, str], now_ms: int) -> Pla
     ``now_ms``: milliseconds since 1970. Epochs are counted from there on, so that no two networks share one, unless one
     begins a thousand epochs a second: a position identifies its network.
     """
-    return Plan(now_ms, 0, ordering, dict(nodes), {}, (), first_epoch=now_ms)
+    return Plan(now_ms + 1, 0, ordering, dict(nodes), {}, (), first_epoch=now_ms)
 
 
 def sole_plan(ordering: Ordering, node: str, url: str, now_ms: int) -> Plan:
     """Return the plan of a network of one node, for good: it lists no region. ``now_ms``: see `first_plan`."""
-    return replace(first_plan(ordering, {node: url}, now_ms), version=1, paths=everywhere(node), sole=node)
+    first = first_plan(ordering, {node: url}, now_ms)
+    return replace(first, epoch=now_ms, version=1, paths=everywhere(node), sole=node)
+
+
+def checked_ordering(value: Any) -> Ordering:
+    """Return an ordering; raises `ValueError` for anything else."""
+    if value not in get_args(Ordering):
+        raise ValueError(f"unknown ordering {value!r}")
+    ordering: Ordering = value
+    return ordering
 
 
 _Regions = tuple[Mapping[str, tuple[str, ...]], Mapping[str, int]]
@@ -283,32 +300,6 @@ def _read_atoms(document: Any) -> tuple[Atom, ...]:
     if len({atom.id for atom in atoms}) != len(atoms):
         raise ValueError("two atoms have one id")
     return atoms
-
-
-PARSED_KEPT_BYTES = 8 * 1024 * 1024
-"""Texts of regions, and of atoms, that are not parsed again: a plan, those behind it, and some older ones."""
-
-_NOTHING: _Regions = {}, {}
-_LATEST: list[tuple[bytes, _Regions]] = []
-"""The text of regions that was parsed last, and what it says."""
-
-
-@partial(KeptWithin, PARSED_KEPT_BYTES)
-def _parse_regions(text: bytes) -> _Regions:
-    before, (paths, epochs) = _LATEST[0] if _LATEST else (b"{}", _NOTHING)
-    if len(before) > len(b"{}") and text.startswith(before[:-1] + b","):
-        # As nearly always: regions are added at the end, and nothing else changes.
-        more, more_epochs = _read_regions(orjson.loads(b"{" + text[len(before) :]))
-        found: _Regions = ({**paths, **more}, {**epochs, **more_epochs})
-    else:
-        found = _read_regions(orjson.loads(text))
-    _LATEST[:] = [(text, found)]
-    return found
-
-
-@partial(KeptWithin, PARSED_KEPT_BYTES)
-def _parse_atoms(text: bytes) -> tuple[Atom, ...]:
-    return _read_atoms(orjson.loads(text))
 
 
 @KeptFor
@@ -355,21 +346,6 @@ def _atoms_of_all(paths: Mapping[str, tuple[str, ...]], atoms: tuple[Atom, ...])
 @KeptFor
 def _egresses(paths: Mapping[str, tuple[str, ...]]) -> Mapping[str, str]:
     return {region: path[-1] for region, path in paths.items()}
-
-
-@KeptFor
-def _regions_json(paths: Mapping[str, tuple[str, ...]], epochs: Mapping[str, int]) -> bytes:
-    return orjson.dumps(
-        {
-            region: {"path": list(path)} | ({"epoch": epochs[region]} if region in epochs else {})
-            for region, path in paths.items()
-        }
-    )
-
-
-@KeptFor
-def _atoms_json(atoms: tuple[Atom, ...]) -> bytes:
-    return orjson.dumps([{"id": atom.id, "regions": list(atom.regions), "node": atom.node} for atom in atoms])
 
 
 def _texts(values: Any) -> tuple[str, ...]:

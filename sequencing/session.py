@@ -20,12 +20,11 @@ from sequencing.cut import ReadResult
 from sequencing.errors import GamecastError, Superseded
 from sequencing.followed import Read
 from sequencing.frames import PublishedFrame, StampedFrame
-from sequencing.grants import Request
 from sequencing.node import Answer
 from sequencing.outbox import Token
 from sequencing.publisher import Publisher
 from sequencing.ready import Missing, Ready
-from sequencing.record import Interest, Record
+from sequencing.record import Interest, Record, Request
 from sequencing.resolved import Resolved
 from sequencing.subscriber import Subscriber
 
@@ -131,11 +130,11 @@ class Session(Generic[Token]):
         return self._subscriber.turned()
 
     def interest(self) -> Interest:
-        """Return what the control store is to know."""
+        """Return all that is wanted."""
         return self._subscriber.interest()
 
     def request(self, *, whole: bool = False) -> Request | None:
-        """Return what to ask a network of one node for, instead of `interest`; see `Grants.request`."""
+        """Return what to ask the network for; see `Grants.request`."""
         return self._subscriber.request(whole=whole)
 
     def begin(self, region: str) -> tuple[int, int]:
@@ -194,6 +193,10 @@ class Session(Generic[Token]):
     def granted(self, request: Request) -> Effects[Token]:
         """Take that a network of one node has granted a request."""
         return self._effects(self._subscriber.granted(request))
+
+    def noted(self, request: Request) -> None:
+        """Take that the network knows a request, which a plan is to grant."""
+        self._subscriber.noted(request)
 
     def found_ends(self, ends: Iterable[tuple[str, int, StampedFrame | None]]) -> Effects[Token]:
         """Take the newest frames, None of empty streams, where `Read` has no position: (region, epoch, frame) each."""

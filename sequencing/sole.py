@@ -16,7 +16,8 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 
 from sequencing.changes import Changes
-from sequencing.listing import Rows, listed
+from sequencing.homes import homes_of
+from sequencing.listing import listed
 from sequencing.node import Node
 from sequencing.plan import Plan
 from sequencing.record import Interest, Members, Record
@@ -71,9 +72,11 @@ def begun(
     if not announced:
         behind, abandoned = record.behind, (*abandoned, record.plan)
         members, moving = union(members, record.leaving), moving.union(record.leaving)
+    known = record.plan.nodes if nodes is None else nodes
+    homes = homes_of(record.plan, members, changes.joining, changes.missing, known)
     following = replace(
         record,
-        plan=replace(record.plan.with_regions(sorted(changes.missing), nodes), runs=changes.runs),
+        plan=replace(record.plan.with_regions(sorted(changes.missing), nodes, homes), runs=changes.runs),
         members=members,
         heard=dict(interests),
         behind=behind,
@@ -86,7 +89,9 @@ def begun(
 
 def still_wanted(members: Members, interests: Mapping[str, Interest], away: Members) -> dict[str, frozenset[str]]:
     """Return the members without what they want no more, and without those that want nothing."""
-    return {name: left for name, regions in members.items() if (left := regions & kept(name, interests, away))}
+    left = {name: regions & kept(name, interests, away) for name, regions in members.items()}
+    # Most are as they were: the very same object.
+    return {name: members[name] if len(members[name]) == len(each) else each for name, each in left.items() if each}
 
 
 def kept(name: str, interests: Mapping[str, Interest], away: Members) -> AbstractSet[str]:
@@ -110,7 +115,7 @@ def is_late(plan: Plan, joining: Members, interests: Mapping[str, Interest]) -> 
 def union(members: Members, joining: Members) -> dict[str, frozenset[str]]:
     """Return the members with what they join."""
     nothing: frozenset[str] = frozenset()
-    return {name: members.get(name, nothing) | joining.get(name, nothing) for name in [*members, *joining]}
+    return {**members, **{name: members.get(name, nothing) | regions for name, regions in joining.items()}}
 
 
 def _are_of_one_epoch(plan: Plan, members: Members, moving: Iterable[str]) -> bool:
@@ -143,21 +148,21 @@ class BeginNoMore:
         return node.begun(self.epoch)
 
 
-def begin_listed(record: Record, rows: Rows) -> Prepare:
+def begin_listed(record: Record, interests: Mapping[str, Interest]) -> Prepare:
     """Return the task that begins all regions of the members, before the node begins no more.
 
     So none of these is refused in an epoch in which it goes on.
     """
-    plan = first_listed(record, rows, frozenset()).plan
+    plan = first_listed(record, interests, frozenset()).plan
     return Prepare(record.plan.sole, plan, tuple(plan.steps(record.plan.sole)), ())
 
 
-def first_listed(record: Record, rows: Rows, begun: AbstractSet[str]) -> Record:
+def first_listed(record: Record, interests: Mapping[str, Interest], begun: AbstractSet[str]) -> Record:
     """Return the record with which a network of one node begins to make plans.
 
     What is there stays as it is, in its epoch. The plan's epoch is a new one, in which other regions begin: a publisher
     that was refused in the old one goes on in a later one only.
     """
-    found = listed(record, rows, begun)
+    found = listed(record, interests, begun)
     epochs = dict.fromkeys(found.plan.paths, found.plan.epoch)
     return replace(found, plan=replace(found.plan, epoch=found.plan.epoch + 1, version=1, epochs=epochs))

@@ -29,12 +29,12 @@ from collections.abc import Set as AbstractSet
 from sequencing.delivery import Delivery
 from sequencing.followed import FollowedEpoch, FollowedEpochs, FollowedRegion, FollowedRegions, Read, may_be_past, skips
 from sequencing.frames import FrameKind, StampedFrame, parse_meta
-from sequencing.grants import Grants, Request
+from sequencing.grants import Grants
 from sequencing.markers import Markers
 from sequencing.owndeliveries import OwnDeliveries
 from sequencing.plan import Plan
 from sequencing.ready import Missing, Ready
-from sequencing.record import Interest, Record
+from sequencing.record import Interest, Record, Request
 from sequencing.shadows import Silence, shadows, staying, unordered_by
 
 
@@ -66,6 +66,8 @@ class Subscriber:
         """Regions that may have ended in their epoch, and go on to a later one."""
         self._ripe: set[str] = set()
         """Regions that may be joined now."""
+        self._unborn: set[str] = set()
+        """Regions that are granted and had no place before: nothing was ever published there."""
         self._adjusted = True
         """Whether what is followed is what is to be followed."""
         self.is_settled = True
@@ -100,6 +102,7 @@ class Subscriber:
             self._adjusted = False
             self._returning -= gone
             self._lacking -= gone
+            self._unborn -= gone
             self._surplus.update(region for region in gone if region in self._regions.all)
             self.joined -= gone
             for region in gone:
@@ -121,7 +124,10 @@ class Subscriber:
             self._plan = plan
             return []  # it is about others
         self._plan = plan
-        self._take_in(self._grants.take(record))
+        fresh = self._grants.take(record)
+        if before is not None:
+            self._unborn.update(region for region in fresh if region not in before.paths)
+        self._take_in(fresh)
         self._grants.require_kept(plan.epoch)
         if before is not None and before.epoch < plan.epoch:
             self._begin_epochs(plan, after=before.epoch)
@@ -131,6 +137,8 @@ class Subscriber:
         """Take that a network of one node has granted a request; return what may be delivered now."""
         if self._plan is not None and self._plan.sole:
             self._take_in(self._grants.take_in_place(request, self._plan.epoch))
+        else:
+            self._grants.noted(request)
         return self._handed_out(self._go_on())
 
     def _take_in(self, fresh: Iterable[str]) -> None:
@@ -148,11 +156,13 @@ class Subscriber:
         for region in plan.begun_after(after, self._regions.all.keys()):
             epoch = plan.epoch_of(region)
             self._regions.move(region, epoch)
+            self._unborn.discard(region)
             self._due.add(region)
             moving.setdefault(epoch, set()).add(region)
         joining: dict[int, set[str]] = {}
         for region in plan.begun_after(after, self._lacking):
             joining.setdefault(plan.epoch_of(region), set()).add(region)
+            self._unborn.discard(region)
         barrier = set[str]().union(*moving.values())  # shared: what moves at once is one cut, wherever it goes
         for epoch in sorted(moving.keys() | joining.keys()):
             regions, fresh = moving.get(epoch, set()), joining.get(epoch, set())
@@ -165,11 +175,15 @@ class Subscriber:
                 self._read(region, FollowedRegion(plan.paths[region][-1], epoch, 0, marker, marker))
 
     def request(self, *, whole: bool = False) -> Request | None:
-        """Return what to ask a network of one node for; see `Grants.request`."""
+        """Return what to ask the network for; see `Grants.request`."""
         return self._grants.request(whole=whole)
 
+    def noted(self, request: Request) -> None:
+        """Take that the network knows a request, which a plan is to grant."""
+        self._grants.noted(request)
+
     def interest(self) -> Interest:
-        """Return what to tell the manager, whenever it has changed."""
+        """Return all that is wanted."""
         return self._grants.interest()
 
     def reads(self, node: str | None = None) -> dict[str, Read]:
@@ -197,8 +211,10 @@ class Subscriber:
             self._regions.note_place(region, state)
             delivery = self._epochs.all[epoch].delivery
             is_over = newest is not None and parse_meta(newest.meta).kind == FrameKind.TICK
-            is_direct, begins = state.is_direct and not is_over, bool(self._epochs.all[epoch].plan.sole)
+            is_direct = state.is_direct and not is_over
+            begins = bool(self._epochs.all[epoch].plan.sole) or region in self._unborn
             delivery.found_end(region, newest, is_direct=is_direct, begins=begins)
+            self._unborn.discard(region)
             self._regions.mark(region, delivery.marker(region))
             epochs.add(epoch)
             if is_over:

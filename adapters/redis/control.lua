@@ -1,18 +1,18 @@
 -- What connections tell managers: who is there, what each wants, and which overlaps are expected.
 --
--- KEYS: connections; the others are beside it: wishes, published, asked, incarnations, alive, expected, gone, sole, said,
---    superseded, and the regions of each connection to a network of one node, rows:NAME.
+-- KEYS: connections; the others are beside it: published, asked, changes, incarnations, alive, expected, gone, sole, said,
+--    superseded, and what each connection wants, rows:NAME.
 -- ARGV: 'introduce', name, ttl in ms             → the incarnation of a new connection, and when the network began, in ms
 --    or 'renew', name, connection, incarnation   → a new one for its events, after that one, or 'superseded'
 --    or 'incarnations', ''                       → the last that was given, and the names of all connections
---    or 'beat', ttl in ms, then for each: name, connection
+--    or 'beat', ttl in ms, then for each: name, connection, said
 --                                                 → 'ok', 'superseded' or 'back', for each
 --    or 'leave', name, connection
---    or 'want', ttl in ms, then for each: name, connection, said, wish as JSON, how many regions events are to be published to,
---       and these regions                         → as 'beat', for each
---    or 'join', ttl in ms, then for each: name, connection, said, '1' if it is all that is wanted, else '0', how many
---       regions are wanted from now on, how many are not any more, and these
+--    or 'join', ttl in ms, then for each: name, connection, said, part, '1' if it is the last part of what was said then,
+--       '1' if it is all that is wanted, floor, how many regions are wanted from now on, how many are not any more; then
+--       these: region and since when for each that is wanted, and the others
 --                                                 → 'ok', 'superseded', or 'plan' where not one node has all, for each
+--    or 'place', name, connection, ttl in ms, regions that events are to be published to
 --    or 'expect', who, overlaps, two regions and a newline between them each
 --
 -- What leaders do is in leading.lua: Redis tells apart what users may do by keys and commands, so what a game server
@@ -21,19 +21,26 @@
 -- A connection is known by the incarnation that it was introduced with, and is gone when it was not heard of for its ttl.
 -- What it wanted is forgotten then; if nobody has had its name when it is heard of again, it is back. 'back' is answered
 -- until it tells what it wants.
+--
+-- Where leaders make plans, each change is noted in `changes`, whose entries are numbered without gaps, for the leader:
+--    'join', name, 'said', connection, said, floor and whether it is all that is wanted, then region, since (0: no more)
+--    or 'gone', name
+--    or 'place', how many, then region, '' each
 
 local connections, prefix = KEYS[1], string.match(KEYS[1], '^(.*:)')
-local wishes, published, asked = prefix .. 'wishes', prefix .. 'published', prefix .. 'asked'
+local published, asked, changes = prefix .. 'published', prefix .. 'asked', prefix .. 'changes'
 local incarnations, alive, expected = prefix .. 'incarnations', prefix .. 'alive', prefix .. 'expected'
 local gone, sole, all_said, superseded = prefix .. 'gone', prefix .. 'sole', prefix .. 'said', prefix .. 'superseded'
 local all_rows = prefix .. 'rows:'
 -- Who has not read these has a heartbeat before so many have come.
 local SUPERSEDED_MAX = 64
--- Lua's unpack is limited by its C stack (8,000 slots).
-local CHUNK = 4000
 local verb, name = ARGV[1], ARGV[2]
 -- No name has a control character. When the hash was begun: it tells a network from one that was here before.
 local BORN = '\n'
+-- How many changes were noted.
+local NOTED = '\n\n'
+-- A leader that is further behind reads what all want.
+local CHANGES_MAX = 20000
 local time = redis.call('TIME')
 local now_ms = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
 
@@ -43,6 +50,11 @@ end
 
 local function told(who)
   redis.call('XADD', asked, 'MAXLEN', '=', 1, '*', 'by', who)
+end
+
+local function note(...)
+  local number = redis.call('HINCRBY', incarnations, NOTED, 1)
+  redis.call('XADD', changes, 'MAXLEN', '~', CHANGES_MAX, string.format('%.0f-0', number), ...)
 end
 
 -- Of all names together, so that none has to be kept. What a name had of its own, as they once had, is below it.
@@ -79,7 +91,9 @@ if verb == 'introduce' then
     redis.call('XADD', superseded, 'MAXLEN', '=', SUPERSEDED_MAX, '*', name, incarnation)
   end
   redis.call('ZREM', gone, name)
-  forget_rows(name)
+  if redis.call('EXISTS', sole) == 1 then
+    forget_rows(name)
+  end
   lives(name, ARGV[3])
   local born = redis.call('HGET', incarnations, BORN)
   if not born then
@@ -90,59 +104,55 @@ if verb == 'introduce' then
   return { incarnation, born }
 end
 
-if verb == 'want' then
-  local answers, place, news_of = {}, 3, nil
-  while ARGV[place] do
-    local who, connection, said, wish = ARGV[place], ARGV[place + 1], ARGV[place + 2], ARGV[place + 3]
-    local first, last = place + 5, place + 4 + tonumber(ARGV[place + 4])
-    if not speaks(who, connection) then
-      answers[#answers + 1] = 'superseded'
-    else
-      answers[#answers + 1] = 'ok'
-      is_here(who, connection, name)
-      local before = redis.call('HGET', wishes, who)
-      local known = before and cjson.decode(before) or { 0, -1 }
-      local incarnation = tonumber(connection)
-      if known[1] < incarnation or (known[1] == incarnation and known[2] < tonumber(said)) then
-        redis.call('HSET', wishes, who, wish)
-        news_of = who
-      end
-      if last >= first and redis.call('SADD', published, unpack(ARGV, first, last)) > 0 then
-        news_of = who
-      end
-    end
-    place = last + 1
+-- Whether a part of what a connection said is no older than what is known of its name.
+local function is_newer(who, connection, said, part)
+  local before, said_before, part_before = string.match(redis.call('HGET', all_said, who) or '', '^(%d+) (%d+) (%d+) ')
+  if before ~= connection then
+    return true, true
   end
-  if news_of then
-    told(news_of)
-  end
-  return answers
+  said, said_before = tonumber(said), tonumber(said_before)
+  return said > said_before or (said == said_before and tonumber(part) >= tonumber(part_before)), false
 end
 
 if verb == 'join' then
   local answers, place, is_sole = {}, 3, redis.call('EXISTS', sole) == 1
   while ARGV[place] do
-    local who, connection, said = ARGV[place], ARGV[place + 1], ARGV[place + 2]
-    local first = place + 6
-    local last = first + tonumber(ARGV[place + 4]) - 1
-    local last_left = last + tonumber(ARGV[place + 5])
-    answers[#answers + 1] = not speaks(who, connection) and 'superseded' or is_sole and 'ok' or 'plan'
-    if answers[#answers] == 'ok' then
+    local who, connection, said, part = ARGV[place], ARGV[place + 1], ARGV[place + 2], ARGV[place + 3]
+    local is_last, is_all, floor = ARGV[place + 4], ARGV[place + 5], ARGV[place + 6]
+    local first = place + 9
+    local last = first + 2 * tonumber(ARGV[place + 7]) - 1
+    local last_left = last + tonumber(ARGV[place + 8])
+    local speaking = speaks(who, connection)
+    answers[#answers + 1] = not speaking and 'superseded' or is_sole and 'ok' or 'plan'
+    -- An earlier request may have been held up on its way.
+    local newer, begins = is_newer(who, connection, said, part)
+    if speaking then
       is_here(who, connection, name)
-      local before, said_before = string.match(redis.call('HGET', all_said, who) or '', '^(%d+) (%d+)$')
-      -- An earlier request may have been held up on its way.
-      if before ~= connection or tonumber(said) >= tonumber(said_before) then
-        if ARGV[place + 3] == '1' or before ~= connection then
-          forget_rows(who)
+    end
+    if speaking and newer then
+      if begins or is_all == '1' then
+        forget_rows(who)
+      end
+      local rows = all_rows .. who
+      if last >= first then
+        redis.call('HSET', rows, unpack(ARGV, first, last))
+      end
+      if last_left > last then
+        redis.call('HDEL', rows, unpack(ARGV, last + 1, last_left))
+      end
+      redis.call('HSET', all_said, who, table.concat({ connection, said, part, is_last, floor }, ' '))
+      if not is_sole then
+        -- What is not told to the end is not heard yet.
+        local heard = is_last == '1' and said or string.format('%.0f', tonumber(said) - 1)
+        local whole = (begins or is_all == '1') and '1' or '0'
+        local noted = { 'join', who, 'said', table.concat({ connection, heard, floor, whole }, ' ') }
+        for at = first, last do
+          noted[#noted + 1] = ARGV[at]
         end
-        local rows = all_rows .. who
-        for from = first, last, CHUNK do
-          redis.call('SADD', rows, unpack(ARGV, from, math.min(from + CHUNK - 1, last)))
+        for at = last + 1, last_left do
+          noted[#noted + 1], noted[#noted + 2] = ARGV[at], '0'
         end
-        for from = last + 1, last_left, CHUNK do
-          redis.call('SREM', rows, unpack(ARGV, from, math.min(from + CHUNK - 1, last_left)))
-        end
-        redis.call('HSET', all_said, who, connection .. ' ' .. said)
+        note(unpack(noted))
       end
     end
     place = last_left + 1
@@ -152,15 +162,16 @@ end
 
 if verb == 'beat' then
   local answers = {}
-  for place = 3, #ARGV, 2 do
-    local who, connection = ARGV[place], ARGV[place + 1]
+  for place = 3, #ARGV, 3 do
+    local who, connection, said = ARGV[place], ARGV[place + 1], ARGV[place + 2]
     if not speaks(who, connection) then
       answers[#answers + 1] = 'superseded'
     else
       is_here(who, connection, name)
       lives(who, name)
-      local known = redis.call('HGET', all_said, who) or redis.call('HGET', wishes, who)
-      answers[#answers + 1] = known and string.match(known, '^%[?(%d+)') == connection and 'ok' or 'back'
+      local known, known_said = string.match(redis.call('HGET', all_said, who) or '', '^(%d+) (%d+) ')
+      local is_known = known == connection and tonumber(known_said) >= tonumber(said)
+      answers[#answers + 1] = is_known and 'ok' or 'back'
     end
   end
   return answers
@@ -173,17 +184,34 @@ if verb == 'renew' or verb == 'leave' then
   if verb == 'renew' then
     return next_incarnation(tonumber(ARGV[4]))
   elseif verb == 'leave' then
-    redis.call('HDEL', wishes, name)
     redis.call('HDEL', connections, name)
     redis.call('ZREM', alive, name)
     redis.call('ZREM', gone, name)
     forget_rows(name)
+    if redis.call('EXISTS', sole) == 0 then
+      note('gone', name)
+    end
     return 'ok'
   end
 end
 
 if verb == 'incarnations' then
   return { tonumber(redis.call('HGET', incarnations, '') or 0), redis.call('HKEYS', connections) }
+end
+
+if verb == 'place' then
+  if not speaks(name, ARGV[3]) then
+    return 'superseded'
+  end
+  is_here(name, ARGV[3], ARGV[4])
+  if redis.call('SADD', published, unpack(ARGV, 5)) > 0 then
+    local noted = { 'place', #ARGV - 4 }
+    for place = 5, #ARGV do
+      noted[#noted + 1], noted[#noted + 2] = ARGV[place], ''
+    end
+    note(unpack(noted))
+  end
+  return 'ok'
 end
 
 -- 'expect'

@@ -1,76 +1,49 @@
-"""The control store in Redis: interests, the record, the leader's lease, and the news for all clients."""
+"""The control store in Redis, as connections use it: what they want, and the news."""
 
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext
-from functools import partial
 from itertools import chain
 from typing import Any
 
-import orjson
-
-from adapters.leadership import Seen
+from adapters.redis.announced import Entry, Pipeline, Standing, Told, number_of, read_announced, read_entry
 from adapters.redis.connection import RedisConnection, Script, parse_info
 from adapters.redis.controlkeys import ControlKeys
-from adapters.redis.lease import LeaseWatch
-from adapters.redis.past import PAST_KEPT_MS, past_document, read_past
-from adapters.redis.record import Ask, read, read_all, read_plan, told
-from adapters.redis.rows import read_rows
+from adapters.redis.ledger import read_record, read_underway
+from adapters.redis.past import read_past
+from adapters.redis.rows import read_interests, read_standings
 from adapters.urls import redacted
 from sequencing.errors import (
     NetworkRestarted,
     OtherSideError,
     SessionExpired,
     Superseded,
-    UsageError,
     network_restarted_message,
     session_expired_message,
     superseded_message,
 )
-from sequencing.grants import Request
-from sequencing.identity import KeptWithin
-from sequencing.listing import Rows
-from sequencing.names import check_node_name
 from sequencing.plan import Plan
-from sequencing.record import Interest, Pair, Record
+from sequencing.record import Interest, Pair, Record, Request
 
 CONTROL = Script.beside(__file__, "control.lua")
-LEADING = Script.beside(__file__, "leading.lua")
-
-INTERESTS_KEPT_BYTES = 8 * 1024 * 1024
-"""The JSON of interests that are not parsed again."""
 
 SOLE_NODE = "control"
 """A network without registered nodes sequences in the control Redis itself, under this name."""
 
-INTERESTS_A_CALL = 100
-
-REGIONS_MAX = 4_000
+REGIONS_MAX = 1_900
 """The maximum number of regions in one call: a script can unpack no more than some 8,000 arguments."""
-
-NEWS_KEPT = 256
-"""How many plans a follower of the news may be behind."""
 
 TTL_MS = 10_000
 """A connection that has not reported for this long counts as disconnected."""
-
-BLIND_MS = 5_000
-"""If no leader checked the connections for longer than this, the control store or all managers were away.
-
-Then no connection is declared disconnected.
-"""
-
-LATE_S_MAX = 2.0
-"""How much longer than asked a leader waits for interests: Redis blocks by a clock that may be set back meanwhile."""
 
 NEVER = "0-0"
 
 BORN = "\n"
 """Of control.lua."""
+
+ENTRIES_AT_ONCE = 16
 
 Turn = asyncio.Lock | nullcontext[None]
 ALONE: Turn = nullcontext()
@@ -95,11 +68,6 @@ class RedisControl:
 
         If the control Redis loses its data, the next network has another time.
         """
-        self._watch = LeaseWatch()
-        self._written: tuple[Record | None, bytes] = None, b""
-        """The record that was written or read last, and its story: a leader writes it, and reads it again and again."""
-        self._stored: AbstractSet[bytes] = frozenset()
-        """The digests of its parts."""
         self.watches_names = False
         """Whether `news` also looks for connections that superseded others."""
         self.superseded: dict[str, int] = {}
@@ -141,130 +109,78 @@ class RedisControl:
         last, names = await self._run("incarnations", "")
         return int(last), frozenset(name.decode() for name in names)
 
-    async def beat(self, name: str, connection: int) -> bool:
-        """Report that a connection lives; return whether its interest is unknown, for example because it had expired.
+    async def beat(self, name: str, connection: int, said: int = 0) -> bool:
+        """Report that a connection lives; return whether what it has ``said`` is unknown, for example because it had
+        expired.
 
         Raises `Superseded`.
         """
-        [answer] = await self.beats([(name, connection)])
+        [answer] = await self.beats([(name, connection, said)])
         if isinstance(answer, Superseded):
             raise answer
         return answer
 
-    async def beats(self, living: Sequence[tuple[str, int]]) -> list[bool | Superseded]:
-        """Report that connections live; return for each what `beat` returns, or raises."""
+    async def beats(self, living: Sequence[tuple[str, int, int]]) -> list[bool | Superseded]:
+        """Report that connections, (name, connection, up to which ``said``) each, live; return what `beat` returns, or
+        raises.
+        """
         answers = await self._run("beat", TTL_MS, *chain.from_iterable(living))
         return [
             Superseded(superseded_message(name)) if answer == b"superseded" else answer == b"back"
-            for (name, _), answer in zip(living, answers, strict=True)
+            for (name, *_), answer in zip(living, answers, strict=True)
         ]
 
     async def leave(self, name: str, connection: int) -> None:
         """Report that a connection ends."""
         await self._run("leave", name, connection)
 
-    async def set_interest(self, name: str, interest: Interest, published: Iterable[str] = ()) -> None:
-        """Store the interest of a connection, and the regions to which it publishes; an older interest is ignored.
-
-        Raises `Superseded`.
-        """
-        [superseded] = await self.set_interests([(name, interest, published)])
-        if superseded is not None:
-            raise superseded
-
-    async def set_interests(self, wanting: Sequence[tuple[str, Interest, Iterable[str]]]) -> list[Superseded | None]:
-        """Store the interests of some connections, as `set_interest` does; return the error of each, or None."""
-        arguments: list[Any] = []
-        whose: list[int] = []
-        for place, (name, interest, published) in enumerate(wanting):
-            regions, document = sorted(published), interest.to_json()
-            for start in range(0, max(len(regions), 1), REGIONS_MAX):
-                some = regions[start : start + REGIONS_MAX]
-                arguments += (name, interest.incarnation, interest.said, document, len(some), *some)
-                whose.append(place)
-        refused: list[Superseded | None] = [None] * len(wanting)
-        for place, answer in zip(whose, await self._run("want", TTL_MS, *arguments), strict=True):
-            try:
-                _heard(answer, wanting[place][0])
-            except Superseded as error:
-                refused[place] = error
-        return refused
-
     async def join(self, requests: Sequence[tuple[str, Request]]) -> list[bool | Superseded]:
-        """Have requests of connections granted in place; return of each whether it is, or the error.
+        """Store what connections want; return of each whether it is granted at once, or the error.
 
-        It is not where the leader makes plans: there, interests are stored instead.
+        It is where one node has all regions; elsewhere the leader reads it, and a plan grants it.
         """
         calls: list[list[Any]] = [[]]
         whose: list[int] = []
+        sizes = 0
         for place, (name, request) in enumerate(requests):
             regions = sorted(request.changes, key=lambda region: not request.changes[region])
-            wanted = sum(1 for since in request.changes.values() if since)
-            for start in range(0, max(len(regions), 1), REGIONS_MAX):
+            parts = range(0, max(len(regions), 1), REGIONS_MAX)
+            for part, start in enumerate(parts):
                 some = regions[start : start + REGIONS_MAX]
-                if calls[-1] and len(calls[-1]) + len(some) > REGIONS_MAX:
+                if sizes and sizes + len(some) > REGIONS_MAX:
                     calls.append([])
-                joined = min(max(wanted - start, 0), len(some))
-                is_all = int(request.whole and not start)
-                calls[-1] += (name, request.incarnation, request.said, is_all, joined, len(some) - joined, *some)
+                    sizes = 0
+                sizes += len(some)
+                wanted = [(region, since) for region in some if (since := request.changes[region])]
+                is_last, is_all = int(part == len(parts) - 1), int(request.whole and not part)
+                calls[-1] += (name, request.incarnation, request.said, part, is_last, is_all, request.floor)
+                calls[-1] += (len(wanted), len(some) - len(wanted), *chain.from_iterable(wanted), *some[len(wanted) :])
                 whose.append(place)
         answers: list[bool | Superseded] = [True] * len(requests)
         places = iter(whose)
         for call in calls:
-            for answer, place in zip(await self._run("join", TTL_MS, *call), places, strict=False):
-                name, _ = requests[place]
+            for answer in await self._run("join", TTL_MS, *call):
+                place = next(places)
                 if answer == b"superseded":
-                    answers[place] = Superseded(superseded_message(name))
+                    answers[place] = Superseded(superseded_message(requests[place][0]))
                 elif answer == b"plan" and answers[place] is True:
                     answers[place] = False
         return answers
 
-    async def look(self, token: str, lease_ms: int) -> Seen | None:
-        """Take or renew the lease, and return what a leader decides by; None while another candidate leads."""
-        stale = self._watch.stale(time.monotonic(), lease_ms)
-        leads, *rest = await self._lead("look", token, lease_ms, BLIND_MS, TTL_MS, stale)
-        if not leads:
-            self._watch.refused(rest[0], time.monotonic())
-            return None
-        self._watch.forget()
-        record, interests, published, announced, asked, nodes, lossy, expected, taken, doubted, is_sole, connections = (
-            rest
-        )
-        epoch, _, version = announced.decode().partition("-")
-        return Seen(
-            await self._read(record) if record else None,
-            {name.decode(): _interest(interest) for name, interest in _pairs(interests)},
-            frozenset(region.decode() for region in published),
-            (int(epoch), int(version)),
-            asked.decode(),
-            {name.decode(): url.decode() for name, url in sorted(_pairs(nodes))} or {SOLE_NODE: ""},
-            frozenset(name.decode() for name in lossy),
-            int(expected),
-            bool(taken),
-            {name.decode(): run.decode() for name, run in _pairs(doubted)},
-            bool(is_sole),
-            int(connections),
-        )
+    async def place(self, name: str, connection: int, regions: Iterable[str]) -> None:
+        """Have the next plan give regions a place, because a connection publishes to them; raises `Superseded`."""
+        all_regions = sorted(regions)
+        for start in range(0, len(all_regions), REGIONS_MAX):
+            some = all_regions[start : start + REGIONS_MAX]
+            _heard(await self._run("place", name, connection, TTL_MS, *some), name)
 
-    async def found(self, token: str, record: Record) -> bool:
-        """See `Control.found`."""
-        story, _ = told(record.news())  # it is short, so it has no parts
-        number = record.plan.epoch, record.plan.version
-        return bool(await self._lead("found", token, *number, NEWS_KEPT, story))
+    async def interests(self) -> dict[str, Interest]:
+        """Return what each connection wants."""
+        return await read_interests(self._connection.call, self._connection.pipeline, lambda *_: None)
 
-    async def begin_to_plan(self, token: str) -> Rows | None:
-        """See `Control.begin_to_plan`."""
-        if not await self._lead("plan", token):
-            return None
-        rows = await self.rows()
-        wanting = [(name, interest, ()) for name, interest in rows.interests().items()]
-        for start in range(0, len(wanting), INTERESTS_A_CALL):
-            await self.set_interests(wanting[start : start + INTERESTS_A_CALL])
-        return rows
-
-    async def rows(self) -> Rows:
-        """Return what connections to a network of one node have."""
-        return await read_rows(self._connection.call, self._connection.pipeline)
+    async def standings(self) -> dict[str, Standing]:
+        """Return what plans count for each name."""
+        return await read_standings(self._connection.call, self._connection.pipeline)
 
     async def declare_overlaps(self, overlaps: Iterable[Pair]) -> None:
         """Declare expected overlaps, see `sequencing.expected`; earlier declarations stay."""
@@ -299,98 +215,46 @@ class RedisControl:
         found = await self._connection.call("HGETALL", ControlKeys.probes)
         return {name.decode(): text for name, text in _pairs(found)}
 
-    async def keep(self, token: str, lease_ms: int) -> bool:
-        """See `Control.keep`."""
-        return bool(await self._lead("keep", token, lease_ms))
+    async def newest(self, turn: Turn = ALONE) -> Record | None:
+        """Return what was announced last, without what it counts for whom; ``turn``: as in `plans`."""
+        return await read_announced(self._in_turn(turn))
 
-    async def save(self, token: str, record: Record) -> bool:
-        """Save a record; False if the lease is lost."""
-        story, parts = told(record)
-        kept = await self._keep("save", token, story=story, parts=parts)
-        if kept:
-            self._written, self._stored = (record, story), parts.keys()
-        return kept
+    async def latest_plan(self, turn: Turn = ALONE) -> Plan | None:
+        """Return the plan that was announced last; ``turn``: as in `plans`."""
+        newest = await self.newest(turn)
+        return newest.plan if newest is not None else None
 
-    async def announce(self, token: str, record: Record) -> bool:
-        """Announce a plan that all nodes know, once; False if the lease is lost."""
-        if not await self._keep_past(token, record):
-            return False
-        story, parts = told(record.news())
-        number = record.plan.epoch, record.plan.version
-        return await self._keep("announce", token, *number, NEWS_KEPT, story=story, parts=parts)
+    async def record(self) -> Record | None:
+        """Return the record from which leaders continue."""
+        return await read_record(self._connection.call, self._connection.pipeline)
 
-    async def settle(self, token: str, record: Record) -> bool:
-        """See `Control.settle`."""
-        if not await self._keep_past(token, record):
-            return False
-        kept, settled = record.news(), record.settled()
-        (news, news_parts), (story, parts) = told(kept), told(settled)
-        number = record.plan.epoch, record.plan.version
-        done = await self._keep("settle", token, *number, NEWS_KEPT, news, story=story, parts={**news_parts, **parts})
-        if done:
-            self._written, self._stored = (settled, story), parts.keys()
-        return done
-
-    async def resign(self, token: str) -> None:
-        """Release the lease."""
-        await self._lead("resign", token)
-
-    async def register_node(self, name: str, url: str, *, may_lose: bool = False) -> None:
-        """Register a sequencing node, whose server is at ``url`` (empty: the control Redis); the next plans use it.
-
-        ``may_lose``: a restart of its server may restore an older state. Raises `UsageError` if the name is in use.
-        """
-        check_node_name(name)
-        if name == SOLE_NODE:
-            raise UsageError(
-                f"a node cannot have the name {SOLE_NODE!r}, which means the control Redis itself: choose another name"
-            )
-        answer = await self._lead("register", name, url, int(may_lose))
-        if answer != b"ok":
-            raise UsageError(
-                f"node {name!r} is already registered at {redacted(answer.decode())}, and its events cannot move to  "
-                "another server: choose another name"
-            )
-
-    async def asked(self, after: str, *, block_ms: int) -> None:
-        """Wait for a new request, up to ``block_ms``."""
-        command = "XREAD", "BLOCK", block_ms, "STREAMS", ControlKeys.asked, after
-        await self._connection.call(*command, timeout_s=block_ms / 1000 + LATE_S_MAX)
-
-    async def newest(self) -> Record | None:
-        """Return the record that was announced last."""
-        entries = await self._newest()
-        return await read(entries[0][1][1], self._parts) if entries else None
-
-    async def latest_plan(self) -> Plan | None:
-        """Return the plan that was announced last."""
-        entries = await self._newest()
-        return await read_plan(entries[0][1][1], self._parts) if entries else None
-
-    async def record(self, turn: Turn = ALONE) -> Record | None:
-        """Return the record from which leaders continue; ``turn``: as in `plans`."""
+    async def ending(self, turn: Turn = ALONE) -> frozenset[tuple[str, int]]:
+        """Return the epochs that are ending, (region, epoch) each; ``turn``: as in `plans`."""
         async with turn:
-            story = await self._connection.call("GET", ControlKeys.record)
-        return await read(story, self._asking(turn)) if story else None
+            underway = await read_underway(self._connection.call)
+        return underway.ending if underway is not None else frozenset()
 
     async def plans(self, regions: Iterable[str], after: int, turn: Turn = ALONE) -> list[Plan]:
         """See `Network.plans`.
 
         ``turn``: lets others use this connection between one request and the next.
         """
-        async with turn:  # before the past, so that an epoch that ends in between is in both
-            latest = await self.latest_plan()
+        # Before the past, so that an epoch that ends in between is in both.
+        latest = await self.latest_plan(turn)
         past = await read_past(self._connection, regions, after, turn)
         return [] if latest is None else [*past, latest]
 
-    async def news(self, after: Plan | None, *, block_ms: int, turn: Turn = ALONE) -> list[Record]:
-        """Return the records announced after a plan, in order, waiting up to ``block_ms``; ``turn``: as in `plans`.
+    async def news(self, after: Plan | None, *, block_ms: int, turn: Turn = ALONE) -> list[Told]:
+        """Return what was announced after a plan, in order, waiting up to ``block_ms``; ``turn``: as in `plans`.
 
-        With none, it may also return because of `superseded`.
+        Without a plan: what was announced last, as long as anything was. With none, it may also return because of
+        `superseded`.
 
-        Raises `SessionExpired` if some of them may no longer be stored.
+        Raises `SessionExpired` if some of it may no longer be stored.
         """
-        place = f"{after.epoch}-{after.version}" if after is not None else NEVER
+        if after is None and (newest := await self.newest(turn)) is not None:
+            return [Told(newest.plan, newest.behind)]
+        place = number_of(after) or NEVER
         if after is not None and self._connection.opened != self._followed:
             await self._require_news(after, turn)
         async with turn:
@@ -401,15 +265,32 @@ class RedisControl:
         found = {key.decode(): entries for key, entries in reply or ()}
         for self._superseded_at, (name, incarnation) in found.get(ControlKeys.superseded, ()):
             self.superseded[name.decode()] = int(incarnation)
-        entries = found.get(ControlKeys.news, [])
-        if after is not None and len(entries) >= NEWS_KEPT:
+        return await self._told([fields[1] for _, fields in found.get(ControlKeys.news, ())], after, turn)
+
+    async def _told(self, texts: Sequence[bytes], after: Plan | None, turn: Turn) -> list[Told]:
+        told: list[Told] = []
+        plan = after
+        for text in texts:
+            entry: Entry = read_entry(text)
+            if entry.after != number_of(plan):
+                return await self._told_anew(plan, told, turn)
+            told.append(entry.told_after(plan))
+            plan = told[-1].plan
+            if len(told) % ENTRIES_AT_ONCE == 0:
+                await asyncio.sleep(0)  # many large changes take long
+        return told
+
+    async def _told_anew(self, plan: Plan | None, told: list[Told], turn: Turn) -> list[Told]:
+        """Return what follows where the news do not go on from a plan."""
+        newest = await self.newest(turn)
+        if plan is not None and newest is not None and newest.plan.first_epoch == plan.first_epoch:
             raise SessionExpired(session_expired_message("this connection"))
-        return await read_all([fields[1] for _, fields in entries], self._asking(turn))
+        return [*told, Told(newest.plan, newest.behind)] if newest is not None else told
 
     async def _require_news(self, known: Plan, turn: Turn) -> None:
         """Raise `NetworkRestarted` if the control Redis does not know a plan that it has announced."""
         async with turn:
-            entries = await self._newest()
+            entries = await self._connection.call("XREVRANGE", ControlKeys.news, "+", "-", "COUNT", 1)
         self._followed = self._connection.opened
         epoch, version = map(int, entries[0][0].split(b"-")) if entries else (0, 0)
         if (epoch, version) < (known.epoch, known.version):
@@ -419,59 +300,15 @@ class RedisControl:
         """Release the connection."""
         await self._connection.close()
 
-    async def _newest(self) -> Any:
-        return await self._connection.call("XREVRANGE", ControlKeys.news, "+", "-", "COUNT", 1)
-
-    def _asking(self, turn: Turn) -> Ask:
-        async def ask(digests: Sequence[bytes]) -> Any:
+    def _in_turn(self, turn: Turn) -> Pipeline:
+        async def pipeline(commands: Sequence[tuple[Any, ...]]) -> Sequence[Any]:
             async with turn:
-                return await self._parts(digests)
+                return await self._connection.pipeline(commands)
 
-        return ask
-
-    async def _parts(self, digests: Sequence[bytes]) -> Any:
-        return await self._connection.call("HMGET", ControlKeys.parts, *digests)
-
-    async def _read(self, story: bytes) -> Record:
-        known, written = self._written
-        if known is None or story != written:
-            known = await read(story, self._parts)
-            self._written, self._stored = (known, story), told(known)[1].keys()
-        return known
-
-    async def _keep(self, verb: str, *arguments: Any, story: bytes, parts: Mapping[bytes, bytes]) -> bool:
-        """Save or announce; parts that are known to be stored are sent only if the script asks for them."""
-        answer: object = b"parts"
-        for known in (self._stored, frozenset[bytes]()):
-            if answer == b"parts":
-                given = chain.from_iterable((digest, part) for digest, part in parts.items() if digest not in known)
-                answer = await self._lead(verb, *arguments, story, *given)
-        return answer == 1
-
-    async def _keep_past(self, token: str, record: Record) -> bool:
-        """Store where the epochs were that a plan ends, before it is announced: readers of history need it."""
-        left = record.left_plans()
-        if not left:
-            return True
-        number, document = f"{record.plan.epoch}-{record.plan.version}", past_document(left)
-        regions = list(chain.from_iterable(plan.paths for plan in left))
-        for start in range(0, len(regions), REGIONS_MAX):
-            some = regions[start : start + REGIONS_MAX]
-            if not await self._lead("past", token, number, PAST_KEPT_MS, document, *some):
-                return False
-        return True
+        return pipeline
 
     async def _run(self, *arguments: Any) -> Any:
         return await self._connection.run(CONTROL, (ControlKeys.connections,), *arguments)
-
-    async def _lead(self, *arguments: Any) -> Any:
-        return await self._connection.run(LEADING, (ControlKeys.record,), *arguments)
-
-
-@partial(KeptWithin, INTERESTS_KEPT_BYTES)
-def _interest(document: bytes) -> Interest:
-    """Parse an interest once: a leader reads all of them again and again."""
-    return Interest.from_document(orjson.loads(document))
 
 
 def _pairs(flat: Sequence[bytes]) -> Iterator[tuple[bytes, bytes]]:

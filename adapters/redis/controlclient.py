@@ -9,9 +9,8 @@ from contextlib import asynccontextmanager, suppress
 
 from adapters.redis.control import RedisControl
 from sequencing.errors import GamecastError, NetworkRestarted, NoLeader, Superseded, network_restarted_message
-from sequencing.grants import Request
 from sequencing.plan import Plan
-from sequencing.record import Interest, Pair
+from sequencing.record import Pair, Request
 
 logger = logging.getLogger("gamecast")
 
@@ -26,6 +25,8 @@ class ControlClient:
         self._name = ""
         self._connection = 0
         self._born = b""
+        self._said = 0
+        """Up to which ``said`` the network knows what the connection wants."""
         self._reported: dict[str, str] = {}
         """Node → the run in which its loss was logged."""
 
@@ -67,18 +68,19 @@ class ControlClient:
             f"manager`, or let this process lead; {self.cannot_lead}"
         )
 
-    async def set_interest(self, interest: Interest, published: frozenset[str]) -> None:
-        """See `Network.set_interest`."""
-        async with self._speaking(), self._turn:
-            await self._control.set_interest(self._name, interest, published)
-
     async def join(self, request: Request) -> bool:
         """See `Network.join`."""
         async with self._speaking(), self._turn:
             [answer] = await self._control.join([(self._name, request)])
             if isinstance(answer, Superseded):
                 raise answer
+            self._said = request.said
             return answer
+
+    async def place(self, regions: frozenset[str]) -> None:
+        """See `Network.place`."""
+        async with self._speaking(), self._turn:
+            await self._control.place(self._name, self._connection, regions)
 
     async def declare_overlaps(self, overlaps: frozenset[Pair]) -> None:
         """See `Network.expect`."""
@@ -104,7 +106,7 @@ class ControlClient:
     async def beat(self, *, at_once: bool = True) -> bool:
         """See `Network.beat`."""
         async with self._speaking(), self._turn:
-            return await self._control.beat(self._name, self._connection)
+            return await self._control.beat(self._name, self._connection, self._said)
 
     async def leave(self) -> None:
         """See `Network.leave`."""
@@ -134,13 +136,11 @@ class ControlClient:
 
     async def ending(self) -> frozenset[tuple[str, int]]:
         """See `Network.ending`."""
-        record = await self._control.record(self._turn)
-        return record.ending() if record is not None else frozenset()
+        return await self._control.ending(self._turn)
 
     async def latest_plan(self) -> Plan | None:
         """See `Network.latest_plan`."""
-        async with self._turn:
-            return await self._control.latest_plan()
+        return await self._control.latest_plan(self._turn)
 
     @asynccontextmanager
     async def _speaking(self) -> AsyncIterator[None]:

@@ -8,12 +8,17 @@ from adapters.redis.past import PAST
 class ControlKeys:
     """The Redis keys through which managers and connections communicate."""
 
-    record = "gamecast:{control}:record"
-    interests = "gamecast:{control}:wishes"
+    state = "gamecast:{control}:state"
+    plan = "gamecast:{control}:plan"
+    regions = "gamecast:{control}:regions"
+    atoms = "gamecast:{control}:atoms"
+    heard = "gamecast:{control}:heard"
+    ordered = "gamecast:{control}:ordered"
     published = "gamecast:{control}:published"
     lease = "gamecast:{control}:leader"
     news = "gamecast:{control}:news"
     asked = "gamecast:{control}:asked"
+    changes = "gamecast:{control}:changes"
     incarnations = "gamecast:{control}:incarnations"
     connections = "gamecast:{control}:connections"
     alive = "gamecast:{control}:alive"
@@ -23,8 +28,6 @@ class ControlKeys:
     expected = "gamecast:{control}:expected"
     probes = "gamecast:{control}:probes"
     led = "gamecast:{control}:led"
-    parts = "gamecast:{control}:parts"
-    held = "gamecast:{control}:held"
     gone = "gamecast:{control}:gone"
     past = PAST
     doubted = "gamecast:{control}:doubted"
@@ -32,12 +35,17 @@ class ControlKeys:
     said = "gamecast:{control}:said"
     superseded = "gamecast:{control}:superseded"
     of_connections = (
-        *(interests, published, asked, incarnations, connections, alive, expected, gone, sole, said),
+        *(published, asked, changes, incarnations, connections, alive, expected, gone, sole, said),
         superseded,
     )
-    """Of control.lua. It is given `connections` and names the others from that, as leading.lua does from `record`."""
+    """Of control.lua. It is given `connections` and names the others from that, as leading.lua does from `state`."""
 
     @staticmethod
     def rows(name: str) -> str:
-        """Return the set of the regions that a connection to a network of one node has."""
+        """Return the hash of what a connection wants: region → since when."""
         return f"gamecast:{{control}}:rows:{name}"
+
+    @staticmethod
+    def counted(name: str) -> str:
+        """Return the set of the regions that the plan counts for a connection."""
+        return f"gamecast:{{control}}:counted:{name}"

@@ -1,34 +1,33 @@
--- The record of what is so, and the leader: what managers do.
+-- The state of the network, and the leader: what managers do.
 --
--- KEYS: record; the others are beside it: see controlkeys.py.
+-- KEYS: state; the others are beside it: see controlkeys.py.
 -- ARGV: 'register', node, url, '1' if it may lose something, else '0' → 'ok', or the url that it is registered at
---    or 'look', token, lease in ms, the longest time between two looks in ms, unless something is wrong, ttl in ms, and
---       the pulse, as told before, that stood still for longer than a lease, else ''
+--    or 'look', token, lease in ms, the longest time between two looks in ms, unless something is wrong, ttl in ms, the
+--       pulse, as told before, that stood still for longer than a lease, else '', and how many changes are known
 --                                                 → 0 and the pulse of the lease, or 1 and what there is
---    or 'found', token, epoch, version, how many to keep, story of the news → 1; from now on, joins are granted in place
---    or 'plan', token                             → 1; from now on, no join is granted without a plan
 --    or 'keep', token, lease in ms                → whether the lease is still held
---    or 'save', token, story of the record, then parts, digest and text each
---                                                 → 'parts', and nothing done, if a part is neither here nor given
---    or 'announce', token, epoch, version, how many to keep, story of the news, then parts → as 'save'
---    or 'settle', token, epoch, version, how many to keep, story of the news, story of the record, then parts → as 'save'
+--    or 'write', token, how often the state was written, then commands, how many arguments and these each
+--                                                 → 1 if they were carried out, all at once
 --    or 'past', token, id of a plan (epoch-version), how long to keep it in ms, what it ends (see past.py), regions
 --    or 'resign', token.
 --
--- See record.py for stories and parts: of each part is counted how often the record and the news have it.
---
--- A leader is fenced by its token: whoever has lost the lease can neither save nor announce.
+-- A leader is fenced by its token: whoever has lost the lease can write nothing; nor can one who
+-- does not know what was written last.
 --
 -- Redis counts how long keys live by the clock of its machine, and that may jump. So a lease also ends when somebody saw
 -- by a clock of its own that its pulse, a count of how often it was prolonged, stands still. And no jump makes anybody
 -- count as gone, or as there for longer than a ttl.
 
-local record, prefix = KEYS[1], string.match(KEYS[1], '^(.*:)')
-local wishes, published, lease, news = prefix .. 'wishes', prefix .. 'published', prefix .. 'leader', prefix .. 'news'
-local asked, connections, alive, looked = prefix .. 'asked', prefix .. 'connections', prefix .. 'alive', prefix .. 'looked'
+local state, prefix = KEYS[1], string.match(KEYS[1], '^(.*:)')
+local lease, asked, changes, looked = prefix .. 'leader', prefix .. 'asked', prefix .. 'changes', prefix .. 'looked'
+local connections, alive, incarnations = prefix .. 'connections', prefix .. 'alive', prefix .. 'incarnations'
 local nodes, lossy, expected, led = prefix .. 'nodes', prefix .. 'lossy', prefix .. 'expected', prefix .. 'led'
-local parts, held, gone, doubted = prefix .. 'parts', prefix .. 'held', prefix .. 'gone', prefix .. 'doubted'
-local sole, all_said, all_rows = prefix .. 'sole', prefix .. 'said', prefix .. 'rows:'
+local gone, doubted, sole = prefix .. 'gone', prefix .. 'doubted', prefix .. 'sole'
+local all_said, all_rows = prefix .. 'said', prefix .. 'rows:'
+-- As in control.lua.
+local NOTED, CHANGES_MAX = '\n\n', 20000
+-- So many changes are read in one look.
+local CHANGES_A_LOOK = 2000
 -- So many names that are gone may come back.
 local GONE_MAX = 10000
 -- So many plans of the past are forgotten in one call: more than are added.
@@ -43,7 +42,8 @@ local function newest(stream)
 end
 
 local function forget(who)
-  redis.call('HDEL', wishes, who)
+  local number = redis.call('HINCRBY', incarnations, NOTED, 1)
+  redis.call('XADD', changes, 'MAXLEN', '~', CHANGES_MAX, string.format('%.0f-0', number), 'gone', who)
   redis.call('HDEL', connections, who)
   redis.call('ZREM', alive, who)
   redis.call('DEL', all_rows .. who)
@@ -107,71 +107,20 @@ if verb == 'look' or verb == 'keep' then
       doubts[#doubts + 1], doubts[#doubts + 2] = node, run
     end
   end
+  local noted = redis.call('HGET', incarnations, NOTED) or '0'
+  local news = {}
+  if tonumber(noted) > tonumber(ARGV[7]) then
+    news = redis.call('XRANGE', changes, string.format('%.0f', tonumber(ARGV[7]) + 1), '+', 'COUNT', CHANGES_A_LOOK)
+  end
   return {
-    1, redis.call('GET', record) or '', redis.call('HGETALL', wishes), redis.call('SMEMBERS', published),
-    newest(news), newest(asked), redis.call('HGETALL', nodes), redis.call('SMEMBERS', lossy),
-    redis.call('SCARD', expected), last ~= token and 1 or 0, doubts, redis.call('EXISTS', sole),
-    redis.call('HLEN', connections),
+    1, redis.call('HGET', state, 'number') or '0', noted, news, newest(asked), redis.call('HGETALL', nodes),
+    redis.call('SMEMBERS', lossy), redis.call('SCARD', expected), last ~= token and 1 or 0, doubts,
+    redis.call('EXISTS', sole), redis.call('HLEN', connections), redis.call('EXISTS', prefix .. 'record'),
   }
 end
 
 if leader ~= token then
   return 0
-end
-
-if verb == 'plan' then
-  redis.call('DEL', sole)
-  return 1
-end
-
-local function parts_of(story)
-  return string.gmatch(string.match(story, '^[^\n]*'), '%x+')
-end
-
-local function let_go(story)
-  for digest in parts_of(story) do
-    if redis.call('HINCRBY', held, digest, -1) <= 0 then
-      redis.call('HDEL', held, digest)
-      redis.call('HDEL', parts, digest)
-    end
-  end
-end
-
--- The parts from an argument on.
-local function given_from(first)
-  local given = {}
-  for place = first, #ARGV, 2 do
-    given[ARGV[place]] = ARGV[place + 1]
-  end
-  return given
-end
-
--- Whether a story has parts that are neither known nor given.
-local function lacks(story, given)
-  for digest in parts_of(story) do
-    if not given[digest] and not redis.call('HGET', held, digest) then
-      return true
-    end
-  end
-  return false
-end
-
--- Count and store the parts of a story.
-local function hold(story, given)
-  for digest in parts_of(story) do
-    if redis.call('HINCRBY', held, digest, 1) == 1 then
-      redis.call('HSET', parts, digest, given[digest])
-    end
-  end
-end
-
-local function save(story, given)
-  hold(story, given)
-  local before = redis.call('GET', record)
-  redis.call('SET', record, story)
-  if before then
-    let_go(before)
-  end
 end
 
 -- Whether an id of a stream, epoch-version, is larger than another.
@@ -182,40 +131,17 @@ local function follows(id, last)
   return epoch > last_epoch or (epoch == last_epoch and version > last_version)
 end
 
-local function announce(story, given)
-  if follows(ARGV[3] .. '-' .. ARGV[4], newest(news)) then
-    hold(story, given)
-    redis.call('XADD', news, ARGV[3] .. '-' .. ARGV[4], 'record', story)
-    for length = redis.call('XLEN', news), tonumber(ARGV[5]) + 1, -1 do
-      let_go(redis.call('XRANGE', news, '-', '+', 'COUNT', 1)[1][2][2])
-      redis.call('XTRIM', news, 'MAXLEN', '=', length - 1)
-    end
+if verb == 'write' then
+  if (redis.call('HGET', state, 'number') or '0') ~= ARGV[3] then
+    return 0
   end
-end
-
-if verb == 'save' then
-  local given = given_from(4)
-  if lacks(ARGV[3], given) then
-    return 'parts'
+  local place = 4
+  while ARGV[place] do
+    local last = place + tonumber(ARGV[place])
+    redis.call(unpack(ARGV, place + 1, last))
+    place = last + 1
   end
-  save(ARGV[3], given)
-elseif verb == 'announce' then
-  local given = given_from(7)
-  if lacks(ARGV[6], given) then
-    return 'parts'
-  end
-  announce(ARGV[6], given)
-elseif verb == 'settle' then
-  local given = given_from(8)
-  if lacks(ARGV[6], given) or lacks(ARGV[7], given) then
-    return 'parts'
-  end
-  announce(ARGV[6], given)
-  save(ARGV[7], given)
-elseif verb == 'found' then
-  redis.call('SET', sole, ARGV[3])
-  redis.call('DEL', doubted) -- what was lost was of a network before
-  announce(ARGV[6], {})
+  redis.call('HSET', state, 'number', string.format('%.0f', tonumber(ARGV[3]) + 1))
 elseif verb == 'past' then
   local past, id, kept_ms = prefix .. 'past', ARGV[3], tonumber(ARGV[4])
   if follows(id, newest(past)) then

@@ -12,8 +12,10 @@ from collections.abc import Mapping
 
 from adapters.leadership import RESUME_S, Control, NodeOperator
 from adapters.manager import Manager
+from adapters.redis.announced import Standing, Told, with_people
 from adapters.redis.control import RedisControl
 from adapters.redis.controlclient import ControlClient
+from adapters.redis.leadercontrol import LeaderControl
 from adapters.redis.node import RedisNode
 from adapters.urls import as_user_of
 from sequencing.errors import Superseded, superseded_message
@@ -54,6 +56,7 @@ class RedisNetwork(ControlClient):
         self._routes = routes or {}
         super().__init__(self.way_to_control(), asyncio.Lock())
         self._watch = self.way_to_control()
+        self._standing = Standing()
         self._manager: Manager | None = None
         self._managing: asyncio.Task[None] | None = None
 
@@ -93,7 +96,7 @@ class RedisNetwork(ControlClient):
         """See `Network.introduce`. From now on this connection is a leader candidate, see `stand`."""
         connection = await super().introduce(name)
         self._watch.watches_names = True
-        self.stand(self.way_to_control())
+        self.stand(self.way_to_leading())
         return connection
 
     def stand(self, control: Control) -> None:
@@ -112,24 +115,28 @@ class RedisNetwork(ControlClient):
 
     async def news(self, after: Plan | None, *, block_ms: int) -> list[Record]:
         """See `Network.news`."""
-        if after is None and (newest := await self._watch.newest()) is not None:
-            return [newest]
-        records = await self._watch.news(after, block_ms=block_ms)
+        told = await self._watch.news(after, block_ms=block_ms)
         if self._watch.superseded.pop(self._name, 0) > self._connection:
             raise Superseded(superseded_message(self._name))
         self._watch.superseded.clear()
-        return records
+        return [self._record(each) for each in told]
+
+    def _record(self, told: Told) -> Record:
+        self._standing = told.standing_of(self._name, self._connection, self._standing)
+        return told.record(self._name, self._standing)
 
     async def listed(self) -> Record | None:
         """See `Network.listed`."""
         async with self._turn:
             record = await self._control.newest()
-            if record is None or not record.plan.sole:
-                return record
-            rows = await self._control.rows()
+            if record is None:
+                return None
+            if not record.plan.sole:
+                return with_people(record, await self._control.standings())
+            interests = await self._control.interests()
         node = self.lane(record.plan.sole, record.plan)
         try:
-            return listed(record, rows, await node.begun(record.plan.epoch))
+            return listed(record, interests, await node.begun(record.plan.epoch))
         finally:
             await node.close()
 
@@ -138,9 +145,12 @@ class RedisNetwork(ControlClient):
         await self._watch.close()
 
     async def register_node(self, name: str, url: str, *, may_lose: bool = False) -> None:
-        """See `RedisControl.register_node`."""
-        async with self._turn:
-            await self._control.register_node(name, url, may_lose=may_lose)
+        """See `LeaderControl.register_node`."""
+        control = self.way_to_leading()
+        try:
+            await control.register_node(name, url, may_lose=may_lose)
+        finally:
+            await control.close()
 
     def lane(self, node: str, plan: Plan) -> RedisNode:
         """See `Network.lane`."""
@@ -153,6 +163,10 @@ class RedisNetwork(ControlClient):
     def way_to_control(self) -> RedisControl:
         """Return an access to the control Redis, for one task."""
         return RedisControl(self._way_to(self.url))
+
+    def way_to_leading(self) -> LeaderControl:
+        """Return an access to the control Redis, for one leader candidate."""
+        return LeaderControl(self._way_to(self.url))
 
     def _way_to(self, url: str) -> str:
         return self._routes.get(url) or as_user_of(url, self.url)

@@ -1,12 +1,17 @@
-"""Which regions the connections to a network of one node have: rows in the control Redis."""
+"""What connections want and what a plan counts for them: rows in the control Redis, read page by page.
+
+What changes while the pages are read may be in or not.
+"""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any
 
+from adapters.redis.announced import Pipeline, Standing, read_heard
 from adapters.redis.controlkeys import ControlKeys
-from sequencing.listing import Rows
+from sequencing.errors import PlanError
+from sequencing.record import Interest
 
 Call = Callable[..., Awaitable[Any]]
 
@@ -15,22 +20,48 @@ FIELDS_A_CALL = 1_000
 """Redis serves no other client while it answers one request."""
 
 
-async def read_rows(call: Call, pipeline: Callable[[Sequence[tuple[Any, ...]]], Awaitable[Sequence[Any]]]) -> Rows:
-    """Return what each connection has. ``call`` and ``pipeline``: to the control Redis.
+async def read_interests(
+    call: Call, pipeline: Pipeline, on_spoiled: Callable[[str, Exception], None]
+) -> dict[str, Interest]:
+    """Return what each connection wants. ``call`` and ``pipeline``: to the control Redis.
 
-    Page by page: what changes meanwhile may be in or not.
+    ``on_spoiled``: called with a name, and why what is stored of it is left out: another program has written it.
     """
-    said: dict[str, tuple[int, int]] = {}
+    said: dict[str, tuple[int, int, int]] = {}
     async for field, text in scan_hash(call, ControlKeys.said):
-        incarnation, _, number = text.partition(b" ")
-        said[field.decode()] = int(incarnation), int(number)
-    names, members = list(said), dict[str, frozenset[str]]()
-    for start in range(0, len(names), ROWS_A_CALL):
-        some = names[start : start + ROWS_A_CALL]
-        answers = await pipeline([("SMEMBERS", ControlKeys.rows(name)) for name in some])
-        for name, regions in zip(some, answers, strict=True):
-            members[name] = frozenset(region.decode() for region in regions)
-    return Rows(said, members)
+        try:
+            said[field.decode()] = read_said(text)
+        except (PlanError, UnicodeDecodeError) as error:
+            on_spoiled(field.decode(errors="replace"), error)
+    # The rows are read after that: so they are no older.
+    found: dict[str, Interest] = {}
+    async for name, flat in _pages("HGETALL", [*said], ControlKeys.rows, pipeline):
+        incarnation, number, floor = said[name]
+        try:
+            since = {region.decode(): int(since) for region, since in zip(flat[::2], flat[1::2], strict=True)}
+        except ValueError as error:
+            on_spoiled(name, error)
+            continue
+        found[name] = Interest(incarnation, number, since, floor)
+    return found
+
+
+def read_said(text: bytes) -> tuple[int, int, int]:
+    """Return the incarnation of a connection, up to which ``said`` all is known that it wants, and its floor."""
+    try:
+        incarnation, said, _, is_last, floor = map(int, text.split())
+    except ValueError as error:
+        raise PlanError(f"this is not what a gamecast connection has said: {text[:40]!r}") from error
+    return incarnation, said if is_last else said - 1, floor
+
+
+async def read_standings(call: Call, pipeline: Pipeline) -> dict[str, Standing]:
+    """Return what plans count for each name. ``call`` and ``pipeline``: as above."""
+    heard = {field.decode(): text async for field, text in scan_hash(call, ControlKeys.heard)}
+    return {
+        name: Standing(read_heard(heard[name]), frozenset(region.decode() for region in regions))
+        async for name, regions in _pages("SMEMBERS", [*heard], ControlKeys.counted, pipeline)
+    }
 
 
 async def read_begun(call: Call, steps: str, epoch: int) -> frozenset[str]:
@@ -49,3 +80,13 @@ async def scan_hash(call: Call, key: str, pattern: bytes = b"*") -> AsyncIterato
             yield field, value
         if cursor == b"0":
             return
+
+
+async def _pages(
+    verb: str, names: Sequence[str], key_of: Callable[[str], str], pipeline: Pipeline
+) -> AsyncIterator[tuple[str, Sequence[bytes]]]:
+    for start in range(0, len(names), ROWS_A_CALL):
+        some = names[start : start + ROWS_A_CALL]
+        answers = await pipeline([(verb, key_of(name)) for name in some])
+        for name, answer in zip(some, answers, strict=True):
+            yield name, answer

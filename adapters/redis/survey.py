@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
-from typing import Any, TypeVar
+from typing import Any
 
-import orjson
-
+from adapters.redis.announced import read_announced, with_people
 from adapters.redis.connection import Script
 from adapters.redis.control import SOLE_NODE, TTL_MS
 from adapters.redis.controlkeys import ControlKeys
+from adapters.redis.ledger import read_underway
 from adapters.redis.networkstate import (
     ConnectionState,
     LinkState,
@@ -24,16 +24,13 @@ from adapters.redis.networkstate import (
     TransitionState,
 )
 from adapters.redis.probe import ServerProbe, text, whole
-from adapters.redis.record import read
-from adapters.redis.rows import read_begun, read_rows
+from adapters.redis.rows import read_begun, read_interests, read_standings
 from adapters.urls import as_user_of, redacted
-from sequencing.errors import GamecastError, NetworkError, PlanError
+from sequencing.errors import GamecastError, PlanError
 from sequencing.keyspace import NodeKeys
-from sequencing.listing import Rows, listed
+from sequencing.listing import listed
 from sequencing.plan import Plan
 from sequencing.record import Interest, Record
-
-Read = TypeVar("Read", Record, Interest)
 
 STREAMS_A_CALL = 200
 """How many egress streams one script call reads: Redis blocks while it runs."""
@@ -96,10 +93,9 @@ async def survey(url: str, *, regions: bool = False) -> NetworkState:
             for name in names
         )
         nodes = await asyncio.gather(*(_node(node, plan, asked) for node in unseen))
-        rows = None
+        interests = await _interests(control)
         if published is not None and published.plan.sole:
-            rows = await read_rows(control.scan, control.ask_each)
-            published = listed(published, rows, await _begun(asked.get(published.plan.sole), published.plan))
+            published = listed(published, interests, await _begun(asked.get(published.plan.sole), published.plan))
             plan = published.plan
         leader, lease_ms = await _leader(control)
         publishing = await control.ask("SMEMBERS", ControlKeys.published) or ()
@@ -111,7 +107,7 @@ async def survey(url: str, *, regions: bool = False) -> NetworkState:
             leader=leader,
             lease_ms=lease_ms,
             nodes=tuple(nodes),
-            connections=await _connections(control, published, rows),
+            connections=await _connections(control, published, interests),
             unplaced=frozenset(map(text, publishing)).difference(plan.paths if plan is not None else ()),
             regions=await _regions(plan, asked) if regions and plan is not None else (),
         )
@@ -128,35 +124,38 @@ def _number(plan: Plan) -> tuple[int, int]:
 
 
 async def _published(control: ServerProbe) -> Record | None:
-    newest = await control.ask("XREVRANGE", ControlKeys.news, "+", "-", "COUNT", 1)
-    if not newest:
+    try:
+        record = await read_announced(control.ask_each)
+        if record is None or record.plan.sole:
+            return record
+        return with_people(record, await read_standings(control.scan, control.ask_each))
+    except PlanError as error:
+        control.unread.append(f"the newest plan: {error}")
         return None
-    return await _record(control, f"the newest plan, {text(newest[0][0])}", newest[0][1][1])
 
 
 async def _transition(control: ServerProbe, published: Plan | None) -> TransitionState | None:
-    stored = await control.ask("GET", ControlKeys.record)
-    record = await _record(control, ControlKeys.record, stored) if stored else None
-    if record is None or not record.behind:
+    try:
+        underway = await read_underway(control.ask)
+    except PlanError as error:
+        control.unread.append(f"{ControlKeys.state}: {error}")
         return None
-    number = record.plan.epoch, record.plan.version
+    if underway is None:
+        return None
+    number = underway.epoch, underway.version
     return TransitionState(
         *number,
-        plans_behind=len(record.behind),
-        old_epochs=sum(1 for _ in record.old_epochs()),
+        plans_behind=underway.plans_behind,
+        old_epochs=len(underway.ending),
         published=published is not None and number <= (published.epoch, published.version),
     )
 
 
-async def _record(control: ServerProbe, what: str, story: bytes) -> Record | None:
-    async def ask(digests: Sequence[bytes]) -> Sequence[bytes | None]:
-        return await control.ask("HMGET", ControlKeys.parts, *digests) or [None] * len(digests)
+async def _interests(control: ServerProbe) -> Mapping[str, Interest]:
+    def note(name: str, error: Exception) -> None:
+        control.unread.append(f"what {name} wants: {error}")
 
-    try:
-        return await read(story, ask)
-    except (PlanError, NetworkError) as error:
-        control.unread.append(f"{what}: {error}")
-        return None
+    return await read_interests(control.scan, control.ask_each, note)
 
 
 async def _leader(control: ServerProbe) -> tuple[str | None, int | None]:
@@ -168,15 +167,6 @@ async def _leader(control: ServerProbe) -> tuple[str | None, int | None]:
         return None, None
     # The lease may have ended in between.
     return ("", None) if token is None or lease_ms == -2 else (text(token), lease_ms)
-
-
-def _read(control: ServerProbe, what: str, reader: Callable[[bytes], Read], found: bytes) -> Read | None:
-    """Parse what gamecast wrote; note it if another program wrote something else there."""
-    try:
-        return reader(found)
-    except (PlanError, ValueError) as error:
-        control.unread.append(f"{what}: {error}")
-        return None
 
 
 async def _node(unseen: NodeState, plan: Plan | None, asked: dict[str, ServerProbe]) -> NodeState:
@@ -244,7 +234,7 @@ async def _begun(server: ServerProbe | None, plan: Plan) -> frozenset[str]:
 
 
 async def _connections(
-    control: ServerProbe, published: Record | None, rows: Rows | None
+    control: ServerProbe, published: Record | None, interests: Mapping[str, Interest]
 ) -> tuple[ConnectionState, ...]:
     alive = {
         text(name): int(float(until))
@@ -254,11 +244,6 @@ async def _connections(
         text(name): whole(number)
         for name, number in _pairs(await control.ask("HGETALL", ControlKeys.connections) or ())
     }
-    interests: dict[str, Interest] = {}
-    for name, written in _pairs(await control.ask("HGETALL", ControlKeys.interests) or ()):
-        interest = _read(control, f"the wish of {text(name)}", _interest, written)
-        if interest is not None:
-            interests[text(name)] = interest
     clock = await control.ask("TIME")
     now_ms = int(clock[0]) * 1000 + int(clock[1]) // 1000 if clock else time.time_ns() // 1_000_000
     heard = published.heard if published is not None else {}
@@ -266,8 +251,6 @@ async def _connections(
     found = []
     for name in sorted(alive.keys() | introduced.keys() | interests.keys()):
         interest = interests.get(name, nothing)
-        if rows is not None and name in rows.said:
-            interest = Interest(*rows.said[name], dict.fromkeys(rows.members[name], 0))
         waiting = interest.after(heard.get(name))
         found.append(
             ConnectionState(
@@ -281,10 +264,6 @@ async def _connections(
             )
         )
     return tuple(found)
-
-
-def _interest(written: bytes) -> Interest:
-    return Interest.from_document(orjson.loads(written))
 
 
 async def _regions(plan: Plan, asked: Mapping[str, ServerProbe]) -> tuple[RegionState, ...]:

@@ -25,8 +25,9 @@ from urllib.parse import quote
 
 from adapters.redis.access import TOUCH
 from adapters.redis.connection import RedisConnection, Script, parse_info
-from adapters.redis.control import CONTROL, LEADING, SOLE_NODE
+from adapters.redis.control import CONTROL, SOLE_NODE
 from adapters.redis.controlkeys import ControlKeys
+from adapters.redis.leadercontrol import LEADING
 from adapters.redis.node import INSTALL, STEP
 from adapters.redis.survey import LOOK
 from adapters.urls import redacted, with_user
@@ -47,7 +48,11 @@ def _calling(*scripts: Script) -> tuple[str, ...]:
 
 _CONNECTING = ("+ping", "+info", "+client|id", "+client|unblock", "+hello", "+time", "+acl|whoami")
 _CONTROL_KEYS = (*(f"~{key}" for key in ControlKeys.of_connections), f"%R~{ControlKeys.lease}")
-_NEWS = (f"%R~{ControlKeys.news}", f"%R~{ControlKeys.parts}", f"%R~{ControlKeys.past}:*", f"%R~{ControlKeys.past}")
+_NEWS = (
+    *("+multi", "+exec", f"%R~{ControlKeys.news}", f"%R~{ControlKeys.past}:*", f"%R~{ControlKeys.past}"),
+    *(f"(+get %R~{ControlKeys.plan})", f"(+hgetall %R~{ControlKeys.regions} %R~{ControlKeys.atoms})"),
+    f"(+hget %R~{ControlKeys.state})",
+)
 _STEP_KEYS = tuple(f"~gamecast:{{*}}:{name}" for name in ("node", "steps", "counters", "publishers"))
 _TELLING = (
     "+exists",
@@ -71,10 +76,11 @@ _DOUBTING = (f"~{ControlKeys.doubted}", f"~{ControlKeys.asked}")
 _PROBING = (f"(+hset +hdel +hgetall +pexpire ~{ControlKeys.probes})",)
 """Recording servers share the addresses at which they answer probes."""
 _ROWS = (
-    f"(+del +sadd +srem +smembers ~{ControlKeys.rows('*')})",
-    f"(+hscan %R~{ControlKeys.said} %R~gamecast:{{*}}:steps)",
+    f"(+del +hset +hdel +hgetall ~{ControlKeys.rows('*')})",
+    f"(+smembers %R~{ControlKeys.counted('*')})",
+    f"(+hscan %R~{ControlKeys.said} %R~{ControlKeys.heard} %R~gamecast:{{*}}:steps)",
 )
-"""What a connection to a network of one node has; and which regions it has, for `Client.plan`."""
+"""What each connection wants; and what it has, for `Client.plan`."""
 _LINKS, _EGRESS = "gamecast:{*}:link:*", "gamecast:{*}:egress:*"
 _PUSHING = ("+publish", f"&{_EGRESS}")
 _PUSHED = ("+subscribe", "+unsubscribe", f"&{_EGRESS}")
@@ -106,7 +112,7 @@ ROLES: dict[str, tuple[str, ...]] = {
     # Reads everything and changes nothing: the dashboard, metrics, `gamecast status`, `gamecast record`.
     "watcher": (
         *(*_CONNECTING, *_calling(LOOK, TOUCH), *_PUSHED, "~gamecast:*", "+memory|usage"),
-        *("+get", "+pttl", "+hget", "+hmget", "+hgetall", "+hlen", "+hscan", "+smembers", "+zrange"),
+        *("+get", "+pttl", "+hget", "+hmget", "+hgetall", "+hlen", "+hscan", "+smembers", "+zrange", "+multi", "+exec"),
         *("+xlen", "+xrange", "+xrevrange", "+xread", "+xinfo|stream"),
     ),
     # Makes the plans and installs them; registers nodes.
@@ -115,6 +121,8 @@ ROLES: dict[str, tuple[str, ...]] = {
         *("+hlen", "+pttl", "+xinfo|stream", "+memory|usage"),
         *(
             "+get",
+            "+multi",
+            "+exec",
             "+set",
             "+del",
             "+expire",

@@ -15,6 +15,7 @@ from functools import partial
 from typing import Generic, TypeVar
 
 from adapters.backoff import Backoff
+from adapters.redis.announced import Standing, Told
 from adapters.redis.control import RedisControl
 from adapters.redis.controlclient import ControlClient
 from adapters.redis.network import RedisNetwork
@@ -22,9 +23,8 @@ from adapters.shared.lane import SharedIngress, SharedLane
 from adapters.shared.reader import SharedReader
 from adapters.shared.streams import SharedNode
 from sequencing.errors import NetworkRestarted, Superseded, is_passing, superseded_message
-from sequencing.grants import Request
 from sequencing.plan import Plan
-from sequencing.record import Interest, Record
+from sequencing.record import Record, Request
 
 NEWS_BLOCK_MS = 2_000
 
@@ -37,8 +37,8 @@ BEAT_WITHIN_S = 0.25
 WISHES_MAX = 256
 """Redis does nothing else while it processes a request."""
 
-RECORDS_KEPT = 32
-"""Large records take megabytes; a connection that is further behind requests what it missed."""
+RECORDS_KEPT = 256
+"""A connection that is further behind requests what it missed."""
 
 
 class SharedNetwork:
@@ -49,9 +49,8 @@ class SharedNetwork:
         self._base = base
         self.turn = asyncio.Lock()
         self.control: RedisControl
-        self.interests: Together[tuple[str, Interest, frozenset[str]], None]
         self.joins: Together[tuple[str, Request], bool]
-        self.beats: Together[tuple[str, int], bool]
+        self.beats: Together[tuple[str, int, int], bool]
         self.news: SharedNews
         self._nodes: dict[str, SharedNode] = {}
         self._ingresses: dict[str, SharedIngress] = {}
@@ -74,17 +73,16 @@ class SharedNetwork:
             await self._base.close()
             raise
         self.control, self.news = self._base.way_to_control(), SharedNews(self._base.way_to_control())
-        self.interests = Together(self.control.set_interests, self.turn, "wishes")
         self.joins = Together(self.control.join, self.turn, "joins")
         self.beats = Together(self.control.beats, self.turn, "heartbeats")
-        self._base.stand(self._base.way_to_control())
+        self._base.stand(self._base.way_to_leading())
 
     async def close(self) -> None:
         """Release everything; connections that are still open then fail."""
         await asyncio.gather(*(ingress.close() for ingress in self._ingresses.values()))
         await asyncio.gather(*(node.close() for node in self._nodes.values()))
         await self.news.close()
-        for together in (self.interests, self.joins, self.beats):
+        for together in (self.joins, self.beats):
             await together.close()
         await self.control.close()
         await self._base.close()
@@ -111,12 +109,12 @@ class SharedNetwork:
 
 
 class SharedNews:
-    """The announced records, read once for all connections of this process."""
+    """What is announced, read once for all connections of this process."""
 
     def __init__(self, control: RedisControl) -> None:
         self._control = control
         control.watches_names = True
-        self._records: list[Record] = []
+        self._told: list[Told] = []
         self._waiting: set[SharedView] = set()
         self._failure: Exception | None = None
         self._closing = False
@@ -126,13 +124,13 @@ class SharedNews:
         """The times at which the control Redis lost what it had announced."""
         self._task = asyncio.create_task(self._run(), name="gamecast shared news")
 
-    def after(self, place: Place | None) -> list[Record] | None:
-        """Return the records announced after a plan, in order, or the newest of all; None if they are not kept here."""
-        if place is None or not self._records:
-            return self._records[-1:]
-        if place < _place(self._records[0].plan):
+    def after(self, place: Place | None) -> list[Told] | None:
+        """Return what was announced after a plan, in order, or the newest of all; None if that is not kept here."""
+        if place is None or not self._told:
+            return self._told[-1:]
+        if place < _place(self._told[0].plan):
             return None
-        return self._records[bisect_right(self._records, place, key=lambda record: _place(record.plan)) :]
+        return self._told[bisect_right(self._told, place, key=lambda told: _place(told.plan)) :]
 
     async def change(self, view: SharedView) -> None:
         """Wait until a view is woken: by a record that concerns it, or because there will be no more records.
@@ -169,15 +167,14 @@ class SharedNews:
         plan: Plan | None = None
         while not self._closing:
             try:
-                newest = await self._control.newest() if plan is None else None
-                records = [newest] if newest else await self._control.news(plan, block_ms=NEWS_BLOCK_MS)
+                told = await self._control.news(plan, block_ms=NEWS_BLOCK_MS)
                 backoff.reset()
             except Exception as error:  # noqa: BLE001 - whatever it is, the applications must hear of it
                 if self._closing:
                     break
                 if isinstance(error, NetworkRestarted):  # for existing connections, not for new ones
                     self.restarts.append(error)
-                    self._records, plan = [], None
+                    self._told, plan = [], None
                     self._wake()
                     continue
                 if not is_passing(error):
@@ -187,12 +184,12 @@ class SharedNews:
                 await backoff.wait()
                 continue
             self._tell_superseded()
-            if records:
-                self._records += records
-                del self._records[:-RECORDS_KEPT]
-                plan = records[-1].plan
+            if told:
+                self._told += told
+                del self._told[:-RECORDS_KEPT]
+                plan = told[-1].plan
                 for view in self._waiting:
-                    view.offer(records)
+                    view.offer(told)
         await self._control.close()
 
 
@@ -203,7 +200,7 @@ Answer = TypeVar("Answer")
 class Together(Generic[Asked, Answer]):
     """Sends the same requests of this process's connections together: while one is in progress, others gather.
 
-    If interests were stored one by one, those of a joining crowd would reach the leader one by one, and it would make a
+    If requests were sent one by one, those of a joining crowd would reach the leader one by one, and it would make a
     plan for every few of them.
     """
 
@@ -265,11 +262,9 @@ class SharedView(ControlClient):
         self.url = shared.url
         self.changed = asyncio.Event()
         """Set when there may be news for this connection."""
-        self._told: tuple[Plan, Interest | None, frozenset[str] | None] | None = None
-        """The relevant content of the last record that concerned it.
-
-        The whole record has the interests of all others.
-        """
+        self._told: Plan | None = None
+        """The plan of the last announcement that concerned it: most are about others that join."""
+        self._standing = Standing()
         self._passed: Place = 0, 0
         self._restarts = len(shared.news.restarts)
         self._stopping = False
@@ -289,21 +284,18 @@ class SharedView(ControlClient):
         """See `ControlClient`."""
         return self._shared.cannot_lead
 
-    async def set_interest(self, interest: Interest, published: frozenset[str]) -> None:
-        """See `Network.set_interest`."""
-        async with self._speaking():
-            await self._shared.interests.ask((self._name, interest, published))
-
     async def join(self, request: Request) -> bool:
         """See `Network.join`."""
         async with self._speaking():
-            return await self._shared.joins.ask((self._name, request))
+            is_granted = await self._shared.joins.ask((self._name, request))
+            self._said = request.said
+            return is_granted
 
     async def beat(self, *, at_once: bool = True) -> bool:
         """See `Network.beat`."""
         async with self._speaking():
             within_s = 0.0 if at_once else BEAT_WITHIN_S
-            return await self._shared.beats.ask((self._name, self._connection), within_s=within_s)
+            return await self._shared.beats.ask((self._name, self._connection, self._said), within_s=within_s)
 
     async def listed(self) -> Record | None:
         """See `Network.listed`."""
@@ -320,38 +312,37 @@ class SharedView(ControlClient):
                 raise restarts[-1]
             if self._shared.news.superseded.get(self._name, 0) > self._connection:
                 raise Superseded(superseded_message(self._name))
-            records = self._shared.news.after(max(_place(after), self._passed) if after is not None else None)
-            if records is None:
-                records = await self._control.news(after, block_ms=1, turn=self._turn)
-            told = list[Record]()
-            for record in records:
-                if self._concerns(record):
-                    self._told = record.plan, record.heard.get(self._name), record.members.get(self._name)
-                    told.append(record)
-            if told:
-                return told
+            told = self._shared.news.after(max(_place(after), self._passed) if after is not None else None)
+            if told is None:
+                told = await self._control.news(after, block_ms=1, turn=self._turn)
+            records: list[Record] = []
+            for each in told:
+                if self._concerns(each):
+                    self._told = each.plan
+                    self._standing = each.standing_of(self._name, self._connection, self._standing)
+                    records.append(each.record(self._name, self._standing))
             if records:
-                self._passed = _place(records[-1].plan)
+                return records
+            if told:
+                self._passed = _place(told[-1].plan)
                 continue
             self.changed.clear()
             await self._shared.news.change(self)
         return []
 
-    def offer(self, records: Sequence[Record]) -> None:
-        """Wake this connection if a record concerns it; otherwise skip the records."""
-        if any(map(self._concerns, records)):
+    def offer(self, told: Sequence[Told]) -> None:
+        """Wake this connection if an announcement concerns it; otherwise skip them."""
+        if any(map(self._concerns, told)):
             self.changed.set()
-        else:
-            self._passed = _place(records[-1].plan)
+        elif not self.changed.is_set():  # else it has yet to read what was before that
+            self._passed = _place(told[-1].plan)
 
-    def _concerns(self, record: Record) -> bool:
-        """Return whether a record has news for this connection; most records are about other subscribers that join."""
-        if self._told is None:
+    def _concerns(self, told: Told) -> bool:
+        """Return whether an announcement has news for this connection."""
+        plan, before = told.plan, self._told
+        if before is None or self._name in told.people:
             return True
-        plan, (told, heard, granted) = record.plan, self._told
-        if not plan.is_laid_out_as(told) or plan.nodes != told.nodes or plan.runs != told.runs:
-            return True
-        return record.heard.get(self._name) != heard or record.members.get(self._name) != granted
+        return not plan.is_laid_out_as(before) or plan.nodes != before.nodes or plan.runs != before.runs
 
     async def stop_watching(self) -> None:
         """See `Network.stop_watching`."""

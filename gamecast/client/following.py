@@ -11,7 +11,6 @@ from adapters.urls import redacted
 from gamecast.client.watching import Health
 from sequencing.errors import NetworkRestarted, is_passing, network_restarted_message
 from sequencing.plan import Plan
-from sequencing.record import Interest
 
 if TYPE_CHECKING:
     from gamecast.client.incoming import Incoming
@@ -31,10 +30,11 @@ class Following:
         self._incoming = incoming
         self._to_tell = asyncio.Event()
         self._stopping = False
-        self._told: tuple[Interest, frozenset[str]] | None = None
+        self._placing = frozenset[str]()
+        """The regions that the network was asked to place."""
         self._plan: Plan | None = None
         self._is_planned = False
-        """Whether the leader makes plans: else the control store grants what is asked for."""
+        """Whether the leader makes plans: else the control store grants all that is asked for."""
         self._is_forgotten = False
         """Whether the network has forgotten what is wanted."""
         self._tasks: list[asyncio.Task[None]] = []
@@ -56,7 +56,7 @@ class Following:
 
     def tell_again(self) -> None:
         """Tell what the network has forgotten, because it took the connection for gone."""
-        self._told = None
+        self._placing = frozenset()
         self._is_forgotten = True
         self._to_tell.set()
 
@@ -64,7 +64,7 @@ class Following:
         backoff = Backoff()
         while not self._stopping:
             try:
-                if await (self._tell_interest() if self._is_planned else self._ask_in_place()):
+                if await self._tell_news():
                     backoff.reset()
                     self._health.mark_up("telling the network what is wanted")
                     continue
@@ -74,32 +74,30 @@ class Following:
                 if not is_passing(error):
                     self.fail(error)
                     return
-                self._told = None
+                self._placing = frozenset()
                 self._health.mark_down("telling the network what is wanted", error)
                 await backoff.wait()
 
-    async def _tell_interest(self) -> bool:
-        """Tell the leader what is wanted; return whether that was news."""
-        telling = self._incoming.interest(), self._outgoing.unplaced()
-        if telling == self._told or not (telling[0].said or telling[1]):
-            return False
-        self._told = telling
-        await self._network.set_interest(*telling)
-        return True
-
-    async def _ask_in_place(self) -> bool:
-        """Ask the control store for what is wanted; return whether anything was asked for."""
+    async def _tell_news(self) -> bool:
+        """Tell the network what is wanted and was not told; return whether there was anything."""
         if self._plan is None:
             return False
+        unplaced = self._outgoing.unplaced() if self._is_planned else frozenset[str]()
+        is_new = not unplaced <= self._placing
+        if is_new:
+            await self._network.place(unplaced)
+            self._placing = unplaced
         was_forgotten = self._is_forgotten
         request = self._incoming.request(whole=was_forgotten)
         if request is None:
-            return False
-        if not await self._network.join(request):
-            self._is_planned = True
-        else:
-            self._is_forgotten = self._is_forgotten and not was_forgotten
+            return is_new
+        is_granted = await self._network.join(request)
+        self._is_forgotten = self._is_forgotten and not was_forgotten
+        if is_granted:
             self._incoming.granted(request)
+        else:
+            self._is_planned = True
+            self._incoming.noted(request)
         return True
 
     async def _follow(self) -> None:
@@ -115,10 +113,10 @@ class Following:
                     self._outgoing.follow(plan)
                     self._incoming.follow(record)
                     self._outgoing.await_places()
-                    self._plan, was_planned = plan, self._is_planned
+                    was_planned, was_unknown = self._is_planned, self._plan is None
+                    self._plan = plan
                     self._is_planned = not plan.sole
-                    if self._is_planned != was_planned or plan.sole:
-                        self._told = None
+                    if self._is_planned != was_planned or was_unknown:
                         self._to_tell.set()
                 backoff.reset()
                 self._health.mark_up("hearing of plans")

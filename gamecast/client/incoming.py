@@ -39,10 +39,9 @@ from sequencing.errors import (
     UsageError,
     superseded_message,
 )
-from sequencing.grants import Request
 from sequencing.plan import Plan
 from sequencing.ready import Missing, Ready
-from sequencing.record import Interest, Record
+from sequencing.record import Record, Request
 from sequencing.session import Effects, Session
 
 if TYPE_CHECKING:
@@ -143,13 +142,13 @@ class Incoming:
         if heard is not None and heard.incarnation > incarnation:
             raise Superseded(superseded_message(name))
 
-    def interest(self) -> Interest:
-        """Return what the manager is to know."""
-        return self._session.interest()
-
     def request(self, *, whole: bool) -> Request | None:
         """Return what to ask the control store for; see `Session.request`."""
         return self._session.request(whole=whole)
+
+    def noted(self, request: Request) -> None:
+        """Take that the network knows a request, which a plan is to grant."""
+        self._session.noted(request)
 
     def granted(self, request: Request) -> None:
         """Take that a request was granted."""

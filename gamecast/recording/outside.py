@@ -20,6 +20,7 @@ from typing import Any
 import orjson
 
 from adapters.backoff import Backoff
+from adapters.redis.announced import Standing, with_people
 from adapters.redis.control import RedisControl
 from adapters.redis.node import RedisNode
 from adapters.redis.tap import Look, NodeTap, Seen
@@ -73,6 +74,7 @@ class OutsideTap:
         self._stays = 0
         self._from_begin = False
         """Whether new streams are read from their beginning; those that existed when the tap started are not."""
+        self._standings: dict[str, Standing] = {}
         self._sole: Record | None = None
         """The newest record, if it lists no region."""
         self._lister: RedisNode | None = None
@@ -90,6 +92,8 @@ class OutsideTap:
         await self._control.ping()
         newest = await self._control.newest()
         if newest is not None:
+            # What changes while it is read is in the news, too.
+            self._standings = await self._control.standings()
             await self._hear(newest)
             await asyncio.gather(*(node.tap.find_ends() for node in self._nodes.values()))
         self._from_begin = True
@@ -122,8 +126,10 @@ class OutsideTap:
         backoff = Backoff()
         while not self._stopping:
             try:
-                for record in await self._control.news(self.plan, block_ms=BLOCK_MS):
-                    await self._hear(record)
+                for told in await self._control.news(self.plan, block_ms=BLOCK_MS):
+                    for name, change in told.people.items():
+                        self._standings[name] = change.after(self._standings.get(name, Standing()))
+                    await self._hear(Record(told.plan))
                 if self._sole is not None and time.monotonic() > self._plans[-1][1] + LIST_S:
                     await self._look_for_regions(self._sole)
                 self._forget_old()
@@ -141,7 +147,7 @@ class OutsideTap:
         if self._sole is not None:
             await self._look_for_regions(self._sole)
         else:
-            self._note_members(record)
+            self._note_members(with_people(record, self._standings))
             self._turn_to_plans()
 
     async def _look_for_regions(self, record: Record) -> None:
@@ -150,7 +156,7 @@ class OutsideTap:
         if self._lister is None:
             url = as_user_of(record.plan.nodes[node], self._url) or self._url
             self._lister = RedisNode(node, self._way(url))
-        found = listed(record, await self._control.rows(), await self._lister.begun(record.plan.epoch))
+        found = listed(record, await self._control.interests(), await self._lister.begun(record.plan.epoch))
         self._plans[-1] = found.plan, time.monotonic()
         self._recorder.list_regions(found.plan.paths)
         self._note_members(found)

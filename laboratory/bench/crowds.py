@@ -1,4 +1,4 @@
-"""What one more join costs as a network of one node grows: by its connections, in one process or in several.
+"""What one more join costs as a network grows: by its connections, in one process or in several.
 
 Each process has its share of the connections, over the sockets of one `gamecast.share`. Beside it, Redis Pub/Sub: as
 many channels, in as many processes, with one connection each, and ``SUBSCRIBE`` for a join.
@@ -112,17 +112,18 @@ PARTS: Mapping[str, Callable[[str, AsyncExitStack], Part]] = {"gamecast": _Share
 
 
 def measure_crowds(
-    sizes: Sequence[tuple[int, int]], on_trial: Callable[[str, int, int], None]
+    sizes: Sequence[tuple[int, int]], on_trial: Callable[[str, int, int], None], *, nodes: int = 1
 ) -> dict[str, list[dict[str, Any]]]:
     """Return peer → what `Crowd` says of each size: (connections, processes) each. Blocks.
 
-    The manager and the redis-server have a process each. Raises `EmbeddedServerError` and `TrialError`.
+    The manager and the redis-server have a process each; all ``nodes`` are in that server. Raises `EmbeddedServerError` and `TrialError`.
     """
     found: dict[str, list[dict[str, Any]]] = {}
     for peer in PARTS:
         for connections, processes in sizes:
             on_trial(peer, connections, processes)
-            with server_for(16 * processes) as server, managed(server.url):
+            several = nodes if nodes > 1 and peer == "gamecast" else 0
+            with server_for(16 * processes) as server, managed(server.url, nodes=several):
                 found.setdefault(peer, []).append(asdict(_measure(peer, server.url, connections, processes)))
     return found
 

@@ -12,9 +12,10 @@ from multiprocessing import get_context
 from redis import Redis
 
 from adapters.embedded.server import EmbeddedServer
-from adapters.redis.control import RedisControl
 from adapters.redis.controlkeys import ControlKeys
+from adapters.redis.leadercontrol import LeaderControl
 from adapters.redis.network import RedisNetwork
+from adapters.redis.relays import RedisRelays
 from gamecast.client.configuration import Limits
 from laboratory.bench.parent import end_with_parent
 from laboratory.bench.trial import TrialError
@@ -34,11 +35,13 @@ def server_for(subscribers: int) -> Iterator[EmbeddedServer]:
 
 
 @contextmanager
-def managed(url: str) -> Iterator[int]:
+def managed(url: str, *, nodes: int = 0) -> Iterator[int]:
     """Start a manager in a process of its own, and yield its id, so that no server has the work of leading beside its
     own. It leads when this begins; raises `TrialError` if it does not become leader.
+
+    ``nodes``: how many it registers first, all in the control Redis, whose relays run beside it.
     """
-    process = _context.Process(target=_manage, args=(url,), daemon=True)
+    process = _context.Process(target=_manage, args=(url, nodes), daemon=True)
     process.start()
     assert process.pid is not None
     try:
@@ -68,14 +71,18 @@ def allow_connections(subscribers: int) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
-def _manage(url: str) -> None:
+def _manage(url: str, nodes: int) -> None:
     end_with_parent()
-    asyncio.run(_manage_for_ever(url))
+    asyncio.run(_manage_for_ever(url, nodes))
 
 
-async def _manage_for_ever(url: str) -> None:
+async def _manage_for_ever(url: str, nodes: int) -> None:
     network = RedisNetwork(url, ordering="acyclic", retention_events=Limits().retention_events)
-    network.stand(RedisControl(url))
+    for number in range(1, nodes + 1):
+        await network.register_node(f"n{number}", "")
+    if nodes:
+        RedisRelays(url).start()
+    network.stand(LeaderControl(url))
     await asyncio.Event().wait()
 
 

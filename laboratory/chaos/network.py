@@ -8,14 +8,14 @@ from __future__ import annotations
 import asyncio
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 from adapters.redis.connection import RedisConnection
+from adapters.redis.control import RedisControl
 from adapters.redis.controlkeys import ControlKeys
-from adapters.redis.record import lines_of
 from laboratory.chaos.board import Board, Phase, Slot
 from laboratory.chaos.clock import Clock, ClockedServer
 from laboratory.chaos.notes import Kept
@@ -23,8 +23,9 @@ from laboratory.chaos.proxy import Proxy
 from laboratory.chaos.server import serve
 from laboratory.patience import Deadline
 from laboratory.processes.children import TELL, Child, Guard
-from sequencing.errors import GamecastError
+from sequencing.errors import GamecastError, NetworkError
 from sequencing.keyspace import NodeKeys
+from sequencing.plan import Plan
 
 NODES = ("n1", "n2", "n3")
 """The first is also the control Redis."""
@@ -191,18 +192,16 @@ class Network:
                 await connection.close()
         return found
 
-    async def record(self) -> bytes:
-        """Return the record that managers go on from, as it is stored."""
-        connection = RedisConnection(self.redis[NODES[0]].url)
-
-        async def ask(digests: Sequence[bytes]) -> Any:
-            return await connection.call("HMGET", ControlKeys.parts, *digests)
-
+    async def plan(self) -> Plan:
+        """Return the plan that managers go on from; raises `NetworkError` if there is none."""
+        control = RedisControl(self.redis[NODES[0]].url)
         try:
-            story = await connection.call("GET", ControlKeys.record) or b""
-            return b"\n".join(await lines_of(story, ask))
+            record = await control.record()
         finally:
-            await connection.close()
+            await control.close()
+        if record is None:
+            raise NetworkError("no plan was ever made")
+        return record.plan
 
     def busy_servers(self) -> list[str]:
         """Return the servers that have something in flight, and what."""

@@ -20,7 +20,7 @@ from laboratory.chaos.outcome import Outcome
 from laboratory.chaos.recovery import measure
 from laboratory.chaos.schedule import Fault, Kind, make_schedule
 from laboratory.patience import Deadline
-from sequencing.record import Record
+from sequencing.plan import Plan
 
 START_S_MAX = 60.0
 RECOVER_S = 3.0
@@ -32,7 +32,7 @@ QUIET_S = 1.5
 
 END_S_MAX = 20.0
 LOOK_EVERY_S = 0.25
-FAULTS_FILE, KEPT_FILE, RECORD_FILE = "faults.jsonl", "kept.jsonl", "record.json"
+FAULTS_FILE, KEPT_FILE, PLAN_FILE = "faults.jsonl", "kept.jsonl", "plan.json"
 
 Progress = Callable[[float, int, int], None]
 """Called now and then with the seconds that have passed, the faults that are over, and the events delivered."""
@@ -121,11 +121,10 @@ async def _run(
         unrest = await _rest(network)
         settled_s = (time.monotonic_ns() - end_ns) / 1e9
         kept = await network.kept()
-        record = await network.record()
-        _write_files(network.directory, kept, record, struck)
+        plan = await network.plan()
+        _write_files(network.directory, kept, plan, struck)
         hanging = await network.end_servers(END_S_MAX)
     notes = read_notes({name: network.delivery_file(name) for name in network.server_names})
-    plan = Record.from_json(record).plan
     return Outcome(
         seed=seed,
         seconds=seconds,
@@ -148,10 +147,10 @@ async def _run(
     )
 
 
-def _write_files(directory: Path, kept: list[Kept], record: bytes, struck: list[Struck]) -> None:
+def _write_files(directory: Path, kept: list[Kept], plan: Plan, struck: list[Struck]) -> None:
     """Write beside the notes what the network has at the end, and what befell it, by the same clock."""
     write_kept(directory / KEPT_FILE, kept)
-    (directory / RECORD_FILE).write_bytes(record)
+    (directory / PLAN_FILE).write_bytes(plan.to_json())
     lines = [orjson.dumps(asdict(fault)) for fault in sorted(struck, key=lambda each: each.begin_ns)]
     (directory / FAULTS_FILE).write_bytes(b"".join(line + b"\n" for line in lines))
 

@@ -14,13 +14,11 @@ from laboratory.simulation.lines import plan_along
 from placement.planner import make_plan
 from sequencing.everywhere import everywhere
 from sequencing.frames import FrameKind, LinkedFrame, PublishedFrame, decode_body
-from sequencing.grants import Request
-from sequencing.listing import Rows
 from sequencing.manager import next_record
 from sequencing.membership import Membership
 from sequencing.node import Answer, Node, Verdict
 from sequencing.plan import Ordering, Plan
-from sequencing.record import Interest, Pair, Record
+from sequencing.record import Interest, Pair, Record, Request
 from sequencing.relay import Relay
 from sequencing.sole import BeginNoMore, begin_listed, first_listed
 from sequencing.transition import Transition
@@ -41,8 +39,6 @@ class Store:
     published: set[str] = field(default_factory=set)
     is_sole: bool = False
     """Whether joins are granted in place, because one node has all regions."""
-    rows: dict[str, tuple[int, int, frozenset[str]]] = field(default_factory=dict)
-    """Name → incarnation, and regions that are granted in place up to which ``said``."""
     token: int = 0
     lease_until: float = 0.0
     incarnation: int = 0
@@ -52,37 +48,23 @@ class Store:
         self.incarnation += 1
         return self.incarnation
 
-    def want(self, name: str, interest: Interest, published: frozenset[str]) -> bool:
-        """Note what a connection wants, unless it or a later one of its name has said something later."""
-        before = self.interests.get(name)
-        if before is None or (before.incarnation, before.said) < (interest.incarnation, interest.said):
-            self.interests[name] = interest
-        self.published |= published
-        return True
-
     def join(self, name: str, request: Request) -> bool:
-        """Grant what a connection asks for, if that takes no plan."""
-        if not self.is_sole:
-            return False
-        incarnation, said, regions = self.rows.get(name, (0, 0, frozenset[str]()))
-        if (request.incarnation, request.said) >= (incarnation, said):
-            kept = regions if incarnation == request.incarnation and not request.whole else frozenset[str]()
-            wanted = {region for region, since in request.changes.items() if since}
-            self.rows[name] = request.incarnation, request.said, (kept - request.changes.keys()) | wanted
+        """Note what a connection wants; return whether it is granted, because that takes no plan."""
+        if (interest := request.after(self.interests.get(name))) is not None:
+            self.interests[name] = interest
+        return self.is_sole
+
+    def place(self, regions: frozenset[str]) -> bool:
+        """Note the regions that events are to be published to."""
+        self.published |= regions
         return True
 
-    def begin_to_plan(self, token: int) -> Rows | None:
-        """Grant nothing in place from now on, if the leader with this token leads still; return what is granted."""
+    def begin_to_plan(self, token: int) -> dict[str, Interest] | None:
+        """Grant nothing in place from now on, if the leader with this token leads still; return what is wanted."""
         if token != self.token:
             return None
         self.is_sole = False
-        rows = Rows(
-            {name: (incarnation, said) for name, (incarnation, said, _) in self.rows.items()},
-            {name: regions for name, (*_, regions) in self.rows.items()},
-        )
-        for name, interest in rows.interests().items():
-            self.want(name, interest, frozenset())
-        return rows
+        return dict(self.interests)
 
     def settle(self, token: int, record: Record) -> bool:
         """Save and announce in one step."""
@@ -303,13 +285,14 @@ class Network:
     def _list_regions(self, record: Record, token: int) -> Steps:
         """Begin to make plans, where the only node had all regions."""
         store, node = self.store, record.plan.sole
-        rows = yield Call(self.control, lambda: store.begin_to_plan(token) or False)
-        if not rows:
+        answer = yield Call(self.control, lambda: (store.begin_to_plan(token),))
+        interests = answer[0]
+        if interests is None:
             return
         machine, begin_no_more = self.machines[node], BeginNoMore(node, record.plan.epoch)
-        yield self.at(node, {}, partial(begin_listed(record, rows).perform, machine))
+        yield self.at(node, {}, partial(begin_listed(record, interests).perform, machine))
         begun = yield self.at(node, {}, partial(begin_no_more.perform, machine))
-        following = first_listed(record, rows, begun)
+        following = first_listed(record, interests, begun)
         yield Call(self.control, partial(store.settle, token, following))
 
     def _leads(self, token: int) -> Steps:

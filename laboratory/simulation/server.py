@@ -9,14 +9,13 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from laboratory.simulation.engine import Call, Lost, Process, Signal, Sleep, Task
-from laboratory.simulation.network import Network, Steps, events_in
+from laboratory.simulation.network import Network, events_in
 from sequencing.cut import NodeReads, Streams
 from sequencing.errors import PublishUncertain
 from sequencing.followed import Read
 from sequencing.frames import FrameKind, StampedFrame, node_number
 from sequencing.node import Node
 from sequencing.ready import Missing, Ready
-from sequencing.record import Interest
 from sequencing.resolved import Resolved
 from sequencing.session import Effects, Session
 
@@ -177,36 +176,29 @@ class _Life:
 
     def tell(self) -> Task:
         """Keep the control store informed of what this connection wants."""
-        store = self.network.store
-        told: tuple[Interest, frozenset[str]] | None = None
+        store, placing = self.network.store, frozenset[str]()
         while True:
-            if not self.is_planned:
-                yield from self._ask_in_place()
-                continue
-            telling = self.session.interest(), frozenset(self.unplaced)
-            if telling == told:
+            is_ready = self.is_planned or self.seen_plans is not None
+            request = self.session.request() if is_ready else None
+            unplaced = frozenset(self.unplaced) if self.is_planned else frozenset[str]()
+            if request is None and unplaced <= placing:
                 yield self.to_tell
                 continue
             try:
-                yield Call(self.network.control, partial(store.want, self.server.name, *telling))
-                told = telling
+                if not unplaced <= placing:
+                    yield Call(self.network.control, partial(store.place, unplaced))
+                    placing = unplaced
+                if request is None:
+                    continue
+                granted = yield Call(self.network.control, partial(store.join, self.server.name, request))
             except Lost:
-                told = None
-
-    def _ask_in_place(self) -> Steps:
-        """Have the control store grant what this connection wants."""
-        request = self.session.request()
-        if request is None or self.seen_plans is None:
-            yield self.to_tell
-            return
-        try:
-            granted = yield Call(self.network.control, partial(self.network.store.join, self.server.name, request))
-        except Lost:
-            return
-        if granted:
-            self._carry_out(self.session.granted(request))
-        else:
-            self.is_planned = True
+                placing = frozenset()
+                continue
+            if granted:
+                self._carry_out(self.session.granted(request))
+            else:
+                self.is_planned = True
+                self.session.noted(request)
 
     def renew(self) -> Task:
         """Go on as another incarnation where that is needed."""

@@ -11,7 +11,7 @@ from typing import Self
 
 from adapters.embedded.server import EmbeddedServers
 from adapters.redis.connection import RedisConnection, Script
-from adapters.redis.control import RedisControl
+from adapters.redis.leadercontrol import LeaderControl
 from adapters.redis.relays import RedisRelays
 from gamecast.client.client import Client
 from gamecast.client.connecting import connect
@@ -119,7 +119,7 @@ class WanNetwork:
         return legs
 
     async def _register(self) -> None:
-        control = RedisControl(self.url)
+        control = LeaderControl(self.url)
         try:
             for node, url in zip(self._nodes, self._servers.urls, strict=True):
                 await control.register_node(node, "" if url == self.url else url, may_lose=url != self.url)

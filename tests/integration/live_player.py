@@ -8,11 +8,12 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from random import Random
 from typing import Self
 
-from adapters.redis.control import RedisControl
+from adapters.redis.announced import Standing, Told
+from adapters.redis.leadercontrol import LeaderControl
 from adapters.redis.node import RedisNode
 from laboratory.simulation.network import events_in
 from laboratory.simulation.server import Delivered, Diary
-from sequencing.errors import GamecastError, PublishUncertain
+from sequencing.errors import GamecastError, PublishUncertain, Superseded
 from sequencing.frames import FrameKind
 from sequencing.plan import Plan
 from sequencing.publisher import Publisher
@@ -31,7 +32,7 @@ class Live:
 
     def __init__(self, url: str, nodes: Mapping[str, str]) -> None:
         self.nodes = nodes
-        self.control, self._watch = RedisControl(url), RedisControl(url)
+        self.control, self._watch = LeaderControl(url), LeaderControl(url)
         self.plan: Plan | None = None
         self.stopping = False
         self._tasks: list[asyncio.Task[None]] = []
@@ -62,6 +63,9 @@ class Live:
     def heard(self, record: Record) -> None:
         self.plan = record.plan
 
+    def record_of(self, told: Told) -> Record:
+        return Record(told.plan)
+
     async def _again(self, round_: Callable[[], Awaitable[None]]) -> None:
         while not self.stopping:
             try:
@@ -77,8 +81,8 @@ class Live:
             else:
                 await asyncio.sleep(0.01)
             return
-        for record in await self._watch.news(self.plan, block_ms=50):
-            self.heard(record)
+        for told in await self._watch.news(self.plan, block_ms=50):
+            self.heard(self.record_of(told))
 
 
 class LiveRelays(Live):
@@ -115,7 +119,7 @@ class LivePlayer(Live):
 
     @classmethod
     async def join(cls, url: str, nodes: Mapping[str, str], name: str) -> Self:
-        control = RedisControl(url)
+        control = LeaderControl(url)
         try:
             return cls(url, nodes, name, await control.introduce(name))
         finally:
@@ -131,7 +135,8 @@ class LivePlayer(Live):
         self.publisher: Publisher[str] = Publisher(name, incarnation)
         self.subscriber = Subscriber(name, incarnation)
         self._unplaced: set[str] = set()
-        self._told: object = None
+        self._placing = frozenset[str]()
+        self._standing = Standing()
         self._beat_at: float | None = None
         self.start(self._tell, *map(self._lane, nodes), *map(self._reader, nodes))
 
@@ -160,6 +165,10 @@ class LivePlayer(Live):
     def settled(self) -> bool:
         return not self.publisher.buffered.events and self.subscriber.joined == self.subscriber.wanted
 
+    def record_of(self, told: Told) -> Record:
+        self._standing = told.standing_of(self.name, self.incarnation, self._standing)
+        return told.record(self.name, self._standing)
+
     def heard(self, record: Record) -> None:
         super().heard(record)
         self.publisher.assign(record.plan)
@@ -170,14 +179,16 @@ class LivePlayer(Live):
         if self._beat_at is None or time.monotonic() - self._beat_at > BEAT_S:
             await self.control.beat(self.name, self.incarnation)
             self._beat_at = time.monotonic()
-        telling = self.subscriber.interest(), frozenset(self._unplaced)
-        if telling == self._told:
+        if not self._unplaced <= self._placing:
+            await self.control.place(self.name, self.incarnation, self._unplaced)
+            self._placing = frozenset(self._unplaced)
+        if (request := self.subscriber.request()) is None:
             await asyncio.sleep(IDLE_S)
-        elif telling[0].said or telling[1]:
-            await self.control.set_interest(self.name, *telling)
-            self._told = telling
-        else:
-            await asyncio.sleep(IDLE_S)
+            return
+        [answer] = await self.control.join([(self.name, request)])
+        if isinstance(answer, Superseded):
+            raise answer
+        self.subscriber.noted(request)
 
     def _lane(self, name: str) -> Callable[[], Awaitable[None]]:
         node = self.connection(name)

@@ -22,7 +22,6 @@ from typing import Any
 import pytest
 from _pytest.runner import runtestprotocol
 
-from sequencing import plan
 from sequencing.identity import KeptFor, KeptWithin
 from tests.mutants.operators import Mutant
 
@@ -260,7 +259,6 @@ def caches() -> Sequence[Callable[[], object]]:
                         _found.append(value.forget)
                     elif hasattr(value, "cache_clear"):
                         _found.append(value.cache_clear)
-        _found.append(plan._LATEST.clear)
     return _found
 
 

@@ -22,7 +22,12 @@ PUBLISHER, OUTBOX, SUBSCRIBER = "sequencing/publisher.py", "sequencing/outbox.py
 GRANTS, SHADOWS = "sequencing/grants.py", "sequencing/shadows.py"
 SESSION, FOLLOWED = "sequencing/session.py", "sequencing/followed.py"
 MANAGER, TRANSITION = "sequencing/manager.py", "sequencing/transition.py"
-SOLE, LISTING = "sequencing/sole.py", "sequencing/listing.py"
+SOLE, LISTING, HOMES, RECORD = (
+    "sequencing/sole.py",
+    "sequencing/listing.py",
+    "sequencing/homes.py",
+    "sequencing/record.py",
+)
 
 MUTATIONS = (
     Mutation(
@@ -469,20 +474,68 @@ MUTATIONS = (
     Mutation(
         "the first plan that lists regions does not count who joined in place",
         LISTING,
-        "        members={name: regions for name, regions in rows.members.items() if regions},\n",
+        "        members=members,\n",
         "",
     ),
     Mutation(
         "the leader does not know what was granted in place",
         LISTING,
-        "        heard=rows.interests(),\n",
+        "        heard=dict(interests),\n",
         "",
     ),
     Mutation(
         "the first plan that lists regions leaves out where something was published",
         SOLE,
-        "    found = listed(record, rows, begun)\n",
-        "    found = listed(record, rows, frozenset())\n",
+        "    found = listed(record, interests, begun)\n",
+        "    found = listed(record, interests, frozenset())\n",
+    ),
+    Mutation(
+        "a request that was held up counts",
+        RECORD,
+        "            if (self.incarnation, self.said) < (before.incarnation, before.said):\n                return None\n",
+        "",
+    ),
+    Mutation(
+        "a request drops what was wanted before",
+        RECORD,
+        "                since.update(before.since)\n",
+        "                pass\n",
+    ),
+    Mutation(
+        "what a connection before had is wanted still",
+        RECORD,
+        "if before.incarnation == self.incarnation and not self.whole:",
+        "if not self.whole:",
+    ),
+    Mutation(
+        "an empty stream of any region is joined without a marker",
+        SUBSCRIBER,
+        "self._unborn.update(region for region in fresh if region not in before.paths)",
+        "self._unborn.update(fresh)",
+    ),
+    Mutation(
+        "a region that has moved is joined at an empty stream without a marker",
+        SUBSCRIBER,
+        "            self._regions.move(region, epoch)\n            self._unborn.discard(region)\n",
+        "            self._regions.move(region, epoch)\n",
+    ),
+    Mutation(
+        "a region goes home to where one of the others ends",
+        HOMES,
+        "if len(ends) == 1 and",
+        "if ends and",
+    ),
+    Mutation(
+        "a region goes home whatever the epoch",
+        HOMES,
+        "plan.epoch_of(region)) for region in members",
+        "plan.epoch) for region in members",
+    ),
+    Mutation(
+        "a region begins where it may have been refused",
+        HOMES,
+        "home.epoch <= plan.first_epoch < plan.epoch",
+        "False",
     ),
     Mutation(
         "regions that are joined do not begin before the node begins no more",

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from multiprocessing import get_context
 
 from adapters.embedded.server import EmbeddedServers
-from adapters.redis.control import RedisControl
+from adapters.redis.leadercontrol import LeaderControl
 from adapters.redis.relays import RedisRelays
 from laboratory.bench.parent import end_with_parent
 from laboratory.bench.peers.network import GamecastPeer
@@ -65,7 +65,7 @@ def plan_through_all(membership: Membership, nodes: Mapping[str, str]) -> Plan:
 
 async def announce(control_url: str, plan: Plan) -> None:
     """Leave a plan in a new network, for the first leader to go on with; no subscriber has joined anything yet."""
-    control, token = RedisControl(control_url), secrets.token_hex(8)
+    control, token = LeaderControl(control_url), secrets.token_hex(8)
     try:
         for name, url in plan.nodes.items():
             await control.register_node(name, url)

@@ -22,14 +22,14 @@ import gamecast
 from adapters.embedded.ports import free_port
 from adapters.embedded.server import EmbeddedServer, EmbeddedServers
 from adapters.leadership import LEASE_MS
-from adapters.redis.control import RedisControl
 from adapters.redis.controlkeys import ControlKeys
+from adapters.redis.leadercontrol import LeaderControl
 from adapters.redis.networkstate import NetworkState
 from adapters.redis.survey import survey
 from adapters.redis.users import ROLES
 from cli.main import main
 from gamecast import Client, Event, Receipt
-from sequencing.record import Interest, Record
+from sequencing.record import Record, Request
 from tests.patience import Deadline, besides_waiting, patience, scaled
 
 COMMAND = [sys.executable, "-m", "gamecast"]
@@ -134,27 +134,27 @@ def is_running(pid: int) -> bool:
 
 
 @asynccontextmanager
-async def control_of(url: str) -> AsyncIterator[RedisControl]:
-    control = RedisControl(url)
+async def control_of(url: str) -> AsyncIterator[LeaderControl]:
+    control = LeaderControl(url)
     try:
         yield control
     finally:
         await control.close()
 
 
-async def with_nodes(control: RedisControl) -> None:
+async def with_nodes(control: LeaderControl) -> None:
     """Register two nodes, so that the leader has to make plans."""
     for node in ("n1", "n2"):
         await control.register_node(node, "")
 
 
-async def granted(control: RedisControl, name: str, *regions: str) -> Record:
+async def granted(control: LeaderControl, name: str, *regions: str) -> Record:
     """Return the plan that grants regions to a new subscriber, which is no leader candidate itself."""
     incarnation = await control.introduce(name)
-    await control.set_interest(name, Interest(incarnation, 1, dict.fromkeys(regions, 1)))
+    await control.join([(name, Request(incarnation, 1, dict.fromkeys(regions, 1)))])
     async with patience(10):
         while True:
-            newest = await control.newest()
+            newest = await control.record()
             if newest is not None and newest.members.get(name, frozenset()).issuperset(regions):
                 return newest
             await control.beat(name, incarnation)

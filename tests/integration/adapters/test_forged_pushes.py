@@ -13,7 +13,7 @@ import gamecast
 from adapters.embedded.network import EmbeddedNetwork
 from adapters.embedded.server import EmbeddedServer
 from adapters.redis import pushes
-from adapters.redis.control import RedisControl
+from adapters.redis.leadercontrol import LeaderControl
 from adapters.redis.node import RedisNode
 from adapters.redis.users import ROLES
 from gamecast import Event, Gap
@@ -43,7 +43,7 @@ async def test_what_is_pushed_by_hand_is_noticed_and_what_it_hid_is_a_gap(
     monkeypatch.setattr(pushes, "LONE_READS", 2)
     network = EmbeddedNetwork("embedded://", ordering="acyclic", retention_events=1000, secure=True)
     await network.open()
-    network.stand(RedisControl(network.url))
+    network.stand(LeaderControl(network.url))
     url = network.url_of("subscriber")
     try:
         async with (

@@ -13,7 +13,7 @@ import gamecast
 from adapters.embedded.ports import free_port
 from adapters.embedded.server import EmbeddedServer
 from adapters.redis.connection import RedisConnection
-from adapters.redis.control import RedisControl
+from adapters.redis.leadercontrol import LeaderControl
 from cli import doctor as doctor_command
 from gamecast import Unreachable
 from tests.patience import patience, scaled
@@ -40,7 +40,7 @@ async def test_a_hung_node_shows_in_the_status_soon_and_its_regions_and_subscrib
     monkeypatch.setattr("adapters.redis.probe.ANSWER_S_MAX", 0.5)
     monkeypatch.setattr(doctor_command, "LOOK_AGAIN_S", 0.1)
     async with EmbeddedServer() as server, EmbeddedServer() as node:
-        control = RedisControl(server.url)
+        control = LeaderControl(server.url)
         await control.register_node("n1", node.url)
         await control.close()
         states: list[tuple[float, str, str]] = []

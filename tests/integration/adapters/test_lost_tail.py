@@ -11,9 +11,9 @@ import redis
 
 import gamecast
 from adapters.embedded.server import EmbeddedServer
-from adapters.redis.control import RedisControl
 from adapters.redis.examination import Examination
 from adapters.redis.findings import judge
+from adapters.redis.leadercontrol import LeaderControl
 from adapters.redis.relays import RedisRelays
 from adapters.redis.survey import survey
 from gamecast import Event, Gap
@@ -25,7 +25,7 @@ Player = gamecast.Client
 @asynccontextmanager
 async def network() -> AsyncIterator[tuple[EmbeddedServer, EmbeddedServer]]:
     async with EmbeddedServer(appendfsync="always") as server, EmbeddedServer(appendfsync="always") as node:
-        control = RedisControl(server.url)
+        control = LeaderControl(server.url)
         await control.register_node("n1", node.url)
         await control.close()
         yield server, node
@@ -135,7 +135,7 @@ async def test_relays_notice_what_a_node_on_a_path_has_lost_when_nobody_else_kno
     async with AsyncExitStack() as stack:
         server = await stack.enter_async_context(EmbeddedServer(appendfsync="always"))
         nodes = [await stack.enter_async_context(EmbeddedServer(appendfsync="always")) for _ in range(3)]
-        control = RedisControl(server.url)
+        control = LeaderControl(server.url)
         for number, node in enumerate(nodes):
             await control.register_node(f"n{number}", node.url)
         await control.close()

@@ -13,7 +13,7 @@ import redis
 import gamecast
 from adapters.embedded.server import EmbeddedServer, EmbeddedServers
 from adapters.manager import Manager
-from adapters.redis.control import RedisControl
+from adapters.redis.leadercontrol import LeaderControl
 from adapters.redis.operating import RedisNodeOperator
 from laboratory.simulation.judging import Drawn, Run, violations
 from laboratory.simulation.network import events_in
@@ -33,7 +33,7 @@ class Leaders:
 
     def __init__(self, url: str, count: int) -> None:
         self.managers = [
-            Manager(RedisControl(url), partial(RedisNodeOperator, url, retention_events=10_000), ordering="acyclic")
+            Manager(LeaderControl(url), partial(RedisNodeOperator, url, retention_events=10_000), ordering="acyclic")
             for _ in range(count)
         ]
         self._tasks = {manager: asyncio.create_task(manager.run()) for manager in self.managers}
@@ -53,7 +53,7 @@ class Leaders:
 
 
 async def register(control_url: str, urls: Mapping[str, str], *, may_lose: bool = False) -> None:
-    control = RedisControl(control_url)
+    control = LeaderControl(control_url)
     for name, url in urls.items():
         await control.register_node(name, url, may_lose=may_lose)
     await control.close()
@@ -179,7 +179,7 @@ async def test_who_leads_and_cannot_do_what_leaders_do_leaves_it_to_others(redis
     def broken() -> RedisNodeOperator:
         raise ValueError("numpy.dtype size changed")
 
-    manager = Manager(RedisControl(redis_server.url), broken, ordering="acyclic")
+    manager = Manager(LeaderControl(redis_server.url), broken, ordering="acyclic")
     standing = asyncio.create_task(manager.run())
     try:
         async with patience(20):

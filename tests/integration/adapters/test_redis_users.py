@@ -18,8 +18,9 @@ import gamecast
 from adapters.embedded.network import EmbeddedNetwork
 from adapters.embedded.server import EmbeddedServer
 from adapters.redis.connection import RedisConnection, Script
-from adapters.redis.control import CONTROL, LEADING, RedisControl
+from adapters.redis.control import CONTROL
 from adapters.redis.controlkeys import ControlKeys
+from adapters.redis.leadercontrol import LEADING, LeaderControl
 from adapters.redis.network import RedisNetwork
 from adapters.redis.node import INSTALL, RedisNode
 from adapters.redis.survey import survey
@@ -40,7 +41,7 @@ async def secured() -> AsyncIterator[EmbeddedNetwork]:
     network = EmbeddedNetwork("embedded://?nodes=2", ordering="acyclic", retention_events=1000, secure=True)
     try:
         await network.open()
-        network.stand(RedisControl(network.url))
+        network.stand(LeaderControl(network.url))
         yield network
     finally:
         await network.close()
@@ -76,7 +77,7 @@ async def test_a_manager_forgets_publishers_and_an_old_connection_goes_on(secure
     async with gamecast.connect(secured.url_of("subscriber"), name="old") as old:
         async with gamecast.connect(secured.url_of("publisher"), name="guest") as guest:
             await guest.publish("a", 1)
-        plan, control = await old.plan(), RedisControl(secured.url_of("manager"))
+        plan, control = await old.plan(), LeaderControl(secured.url_of("manager"))
         assert plan is not None
         last, names = await control.incarnations()
         assert names == {"old"}
@@ -116,7 +117,7 @@ async def test_a_watcher_sees_everything(secured: EmbeddedNetwork) -> None:
 
 
 async def test_game_servers_that_record_find_each_other_and_a_tap_reads_along(secured: EmbeddedNetwork) -> None:
-    control = RedisControl(secured.url_of("subscriber"))
+    control = LeaderControl(secured.url_of("subscriber"))
     await control.announce_probe("s1", b"here")
     assert await control.probe_addresses() == {"s1": b"here"}
     await control.withdraw_probe("s1")
@@ -137,13 +138,13 @@ REFUSED: dict[str, list[tuple[object, ...]]] = {
         ("XREAD", "STREAMS", LINK, "0-0"),
         ("GET", ControlKeys.lease),
         ("SET", ControlKeys.lease, "me"),
-        ("SET", ControlKeys.record, "{}"),
+        ("HSET", ControlKeys.state, "head", "{}"),
         ("DEL", EGRESS),
-        ("HGETALL", ControlKeys.interests),
+        ("HGETALL", ControlKeys.said),
         ("SET", "gamecast:{gateway}:once:x", "1"),
         ("HSET", ControlKeys.nodes, "n1", "redis://mallory:6379"),
         ("FCALL", CONTROL.function, 1, ControlKeys.nodes, "introduce", "x", "1"),
-        ("FCALL", LEADING.function, 1, ControlKeys.record, "register", "n3", "redis://mallory:6379", "0"),
+        ("FCALL", LEADING.function, 1, ControlKeys.state, "register", "n3", "redis://mallory:6379", "0"),
         ("FCALL", INSTALL.function, 4, f"{NODE}node", f"{NODE}steps", f"{NODE}counters", f"{NODE}publishers", "seal"),
     ],
     "subscriber": [
@@ -155,17 +156,21 @@ REFUSED: dict[str, list[tuple[object, ...]]] = {
         ("SADD", ControlKeys.lossy, "n1"),
         ("XADD", ControlKeys.news, "*", "record", "{}"),
     ],
-    "operator": [("XREAD", "STREAMS", EGRESS, "0-0"), ("GET", ControlKeys.record), ("HGETALL", ControlKeys.nodes)],
+    "operator": [
+        ("XREAD", "STREAMS", EGRESS, "0-0"),
+        ("HGET", ControlKeys.state, "head"),
+        ("HGETALL", ControlKeys.nodes),
+    ],
     "relay": [
         ("XREAD", "STREAMS", EGRESS, "0-0"),
         ("XADD", ControlKeys.news, "*", "record", "{}"),
-        ("HSET", ControlKeys.interests, "s1", "[]"),
+        ("HSET", ControlKeys.said, "s1", "[]"),
         ("SET", ControlKeys.lease, "me"),
         ("DEL", LINK),
     ],
     "gateway": [
         ("SET", ControlKeys.lease, "me"),
-        ("SET", ControlKeys.record, "{}"),
+        ("HSET", ControlKeys.state, "head", "{}"),
         ("DEL", EGRESS),
         ("SET", "elsewhere", "1"),
         ("HSET", ControlKeys.nodes, "n1", "redis://mallory:6379"),
@@ -250,7 +255,7 @@ async def test_users_made_by_hand_work_are_rotated_and_revoked(two_servers: tupl
     assert file.stat().st_mode & 0o777 == 0o600
     urls = dict(line.split() for line in told.splitlines())
     assert urls.keys() == ROLES.keys()
-    control = RedisControl(urls["manager"])
+    control = LeaderControl(urls["manager"])
     for number, url in enumerate(two_servers, start=1):
         await control.register_node(f"n{number}", url)
     await control.close()

@@ -12,15 +12,16 @@ import redis
 
 import gamecast
 from adapters.embedded.server import EmbeddedServer, EmbeddedServers
-from adapters.redis.control import SOLE_NODE, RedisControl
+from adapters.redis.control import SOLE_NODE
 from adapters.redis.controlkeys import ControlKeys
+from adapters.redis.leadercontrol import LeaderControl
 from adapters.redis.network import RedisNetwork
 from adapters.redis.relays import RedisRelays
 from adapters.redis.survey import survey
 from gamecast import Client, Event
 from sequencing.errors import Superseded
-from sequencing.grants import Request
 from sequencing.keyspace import NodeKeys
+from sequencing.record import Request
 from tests.events import next_event, take
 from tests.patience import patience
 
@@ -28,8 +29,8 @@ ANOTHER = "a leader that does nothing"
 
 
 @asynccontextmanager
-async def control_of(url: str) -> AsyncIterator[RedisControl]:
-    control = RedisControl(url)
+async def control_of(url: str) -> AsyncIterator[LeaderControl]:
+    control = LeaderControl(url)
     try:
         yield control
     finally:
@@ -61,7 +62,7 @@ async def test_joins_and_new_regions_take_no_leader(redis_server: EmbeddedServer
             assert [event.payload for event in await take(other, 2)] == [1, 2]
             await one.unsubscribe("a", "b")
             async with patience(10):
-                while client.smembers(ControlKeys.rows("one")) != {b"c"}:  # noqa: ASYNC110 - told in its own time
+                while client.hkeys(ControlKeys.rows("one")) != [b"c"]:  # noqa: ASYNC110 - told in its own time
                     await asyncio.sleep(0.01)
             client.delete(ControlKeys.lease)
 
@@ -110,23 +111,23 @@ async def test_a_request_that_was_held_up_changes_nothing(redis_server: Embedded
     network = RedisNetwork(redis_server.url, ordering="acyclic", retention_events=100)
     async with control_of(redis_server.url) as control:
         incarnation = await control.introduce("one")
-        network.stand(RedisControl(redis_server.url))
+        network.stand(LeaderControl(redis_server.url))
         async with patience(10):
             while await control.join([("one", Request(incarnation, 3, {"a": 3}))]) != [True]:  # noqa: ASYNC110 - it begins by itself
                 await asyncio.sleep(0.01)
         assert await control.join([("one", Request(incarnation, 2, {"a": 0, "b": 2}))]) == [True]
-        assert (await control.rows()).members == {"one": {"a"}}
+        assert (await control.interests())["one"].since.keys() == {"a"}
         assert await control.join([("one", Request(incarnation, 4, {"c": 4}, whole=True))]) == [True]
-        assert (await control.rows()).members == {"one": {"c"}}
+        assert (await control.interests())["one"].since.keys() == {"c"}
         many = {f"r{number}": 5 for number in range(9_000)}
         newer = await control.introduce("one")
         answers = await control.join([("one", Request(newer, 5, many)), ("one", Request(incarnation, 6, {"d": 6}))])
         assert answers[0] is True
         assert isinstance(answers[1], Superseded)
-        assert (await control.rows()).members == {"one": many.keys()}
+        assert (await control.interests())["one"].since.keys() == many.keys()
         leaves = await control.join([("one", Request(newer, 6, dict.fromkeys(many, 0) | {"e": 6}))])
         assert leaves == [True]
-        assert (await control.rows()).members == {"one": {"e"}}
+        assert (await control.interests())["one"].since.keys() == {"e"}
     await network.close()
 
 
@@ -197,6 +198,7 @@ async def test_what_a_leader_began_that_ended_before_it_had_planned_the_next_one
         await one.publish("b", 0)
         with redis.Redis.from_url(redis_server.url) as client:
             client.set(ControlKeys.lease, ANOTHER)
+            assert await control.look(ANOTHER, 60_000) is not None
             assert await control.begin_to_plan(ANOTHER) is not None
             asking = asyncio.create_task(one.subscribe("c"))
             publishing = asyncio.create_task(one.publish("new", 1))

@@ -22,10 +22,11 @@ import gamecast.blocking
 from adapters.embedded.ports import free_port
 from adapters.embedded.server import EmbeddedServer, EmbeddedServers
 from adapters.redis import probe as redis_probe
-from adapters.redis.control import SOLE_NODE, RedisControl
+from adapters.redis.control import SOLE_NODE
 from adapters.redis.controlkeys import ControlKeys
 from adapters.redis.examination import Examination
 from adapters.redis.findings import judge
+from adapters.redis.leadercontrol import LeaderControl
 from adapters.redis.network import RedisNetwork
 from adapters.redis.networkstate import NetworkState
 from adapters.redis.relays import RedisRelays
@@ -35,7 +36,7 @@ from cli.main import cli
 from gamecast.errors import AuthenticationFailed, UnknownScheme, Unreachable, UsageError
 from sequencing.keyspace import NodeKeys
 from sequencing.plan import Plan
-from sequencing.record import Interest
+from sequencing.record import Request
 from tests.integration.gamecast.test_faults import CHAIN, server_that_claims
 from tests.patience import patience
 
@@ -282,7 +283,7 @@ async def test_a_node_that_was_restarted_is_found_until_it_is_taken_back(two_red
         await asyncio.to_thread(doctor, url, expected=3), "was restarted, and the plan does not include it again yet"
     )
     assert (away["subject"], away["level"]) == ("n2", "problem")
-    network.stand(RedisControl(url))
+    network.stand(LeaderControl(url))
     await seen_when(
         url, lambda state: state.plan is not None and state.plan.epoch == state.plan.first_epoch + 1 and at_rest(state)
     )
@@ -305,10 +306,12 @@ async def test_a_network_that_nobody_leads_is_found_and_so_are_wishes_that_are_n
     redis_server: EmbeddedServer,
 ) -> None:
     url = redis_server.url
-    control = RedisControl(url)
+    control = LeaderControl(url)
     for node in ("n1", "n2"):
         await control.register_node(node, "")
-    await control.set_interest("s1", Interest(await control.introduce("s1"), 1, {"forest": 1, "river": 1}), {"cave"})
+    incarnation = await control.introduce("s1")
+    await control.join([("s1", Request(incarnation, 1, {"forest": 1, "river": 1}))])
+    await control.place("s1", incarnation, {"cave"})
     connection = (await asyncio.to_thread(status, url))["connections"][0]
     assert (connection["regions"], connection["waiting"]) == (["forest", "river"], ["forest", "river"])
     shown = (await asyncio.to_thread(call, "status", url)).stdout
@@ -328,7 +331,7 @@ async def test_a_network_that_nobody_leads_is_found_and_so_are_wishes_that_are_n
         client.delete(ControlKeys.lease)
 
     network = RedisNetwork(url, ordering="acyclic", retention_events=100)
-    network.stand(RedisControl(url))
+    network.stand(LeaderControl(url))
     state = await seen_when(url, lambda state: not state.unplaced and not any(c.waiting for c in state.connections))
     assert state.plan is not None
     assert state.plan.paths.keys() == {"forest", "river", "cave"}
@@ -526,9 +529,9 @@ def test_strangers_keys_are_left_alone_and_told_where_they_are_in_the_way(redis_
         assert {each["level"] for each in doctor(redis_server.url, expected=0)} == {"warning"}
         client.flushall()
         client.set(ControlKeys.nodes, "x")
-        client.xadd(ControlKeys.news, {"record": "nonsense"})
-        client.set(ControlKeys.record, "[1")
-        client.hset(ControlKeys.interests, mapping={"one": "[1", "two": "7"})
+        client.set(ControlKeys.plan, "nonsense")
+        client.hset(ControlKeys.state, "head", "[1")
+        client.hset(ControlKeys.said, mapping={"one": "[1", "two": "7"})
         client.hset(ControlKeys.connections, "three", "x")
         client.lpush(ControlKeys.published, "x")
         client.zadd(ControlKeys.alive, {b"\xff\x1b[2J": 1})
@@ -541,9 +544,9 @@ def test_strangers_keys_are_left_alone_and_told_where_they_are_in_the_way(redis_
         assert len(seen["unread"]) == 6
         assert "\x1b[2J" not in call("status", redis_server.url).stdout
         wrong = doctor(redis_server.url, expected=3)
-        assert found(wrong, "the newest plan, ")["level"] == "problem"
-        assert found(wrong, f"{ControlKeys.record}: this is not the record")["level"] == "problem"
-        assert found(wrong, "the wish of two: ")["level"] == "problem"
+        assert found(wrong, "the newest plan: ")["level"] == "problem"
+        assert found(wrong, f"{ControlKeys.state}: this is not the state")["level"] == "problem"
+        assert found(wrong, "what two wants: ")["level"] == "problem"
         assert found(wrong, f"HGETALL {ControlKeys.nodes}: WRONGTYPE")["level"] == "problem"
         assert found(wrong, f"HGETALL {keys.node}: WRONGTYPE")["subject"] == SOLE_NODE
         assert found(wrong, "the lease never expires")["subject"] == "leader"

@@ -18,8 +18,9 @@ from adapters import leader
 from adapters.embedded.ports import free_port
 from adapters.embedded.server import EmbeddedServer, EmbeddedServers
 from adapters.redis.connection import RedisConnection
-from adapters.redis.control import BORN, SOLE_NODE, TTL_MS, RedisControl
+from adapters.redis.control import BORN, SOLE_NODE, TTL_MS
 from adapters.redis.controlkeys import ControlKeys
+from adapters.redis.leadercontrol import LeaderControl
 from adapters.redis.node import RedisNode
 from adapters.redis.relays import RedisRelays
 from gamecast import Client, Event, Gap
@@ -283,7 +284,7 @@ async def count_as_gone(client: redis.Redis, name: str) -> None:
 
 async def plan_for(url: str) -> None:
     """Have a network of one node make plans, as those of several do."""
-    control = RedisControl(url)
+    control = LeaderControl(url)
     await control.register_node("n1", "", may_lose=True)
     await control.close()
 
@@ -312,11 +313,11 @@ async def test_that_one_counted_as_gone_may_be_told_to_nobody_once(redis_server:
         await frozen.subscribe("a")
         with redis.Redis.from_url(redis_server.url) as client:
             await count_as_gone(client, "frozen")
-            control = RedisControl(redis_server.url)
+            control = LeaderControl(redis_server.url)
             assert await control.beat("frozen", frozen._network._connection)  # type: ignore[attr-defined]
             await control.close()
             await frozen.ping()
-            await until(lambda: client.smembers(ControlKeys.rows("frozen")) == {b"a"})
+            await until(lambda: client.hkeys(ControlKeys.rows("frozen")) == [b"a"])
 
 
 async def test_who_was_gone_while_another_had_its_name_is_told_so(redis_server: EmbeddedServer) -> None:
@@ -509,7 +510,7 @@ async def test_a_server_that_is_too_old_is_refused() -> None:
 
 async def test_a_node_that_is_away_gets_nothing_new_and_holds_up_nobody(redis_server: EmbeddedServer) -> None:
     async with gamecast.connect(redis_server.url, name="first") as first:
-        control = RedisControl(redis_server.url)
+        control = LeaderControl(redis_server.url)
         await control.register_node("n1", "")
         await control.register_node("n2", f"redis://127.0.0.1:{free_port()}")
         await control.close()
@@ -522,7 +523,7 @@ async def test_a_node_that_is_away_gets_nothing_new_and_holds_up_nobody(redis_se
 
 async def test_a_node_that_never_comes_back_is_replaced_by_an_empty_one_that_may_lose() -> None:
     async with EmbeddedServer() as server, EmbeddedServer() as node:
-        control = RedisControl(server.url)
+        control = LeaderControl(server.url)
         await control.register_node("n1", node.url)
         async with (
             gamecast.connect(server.url, name="one") as one,
@@ -551,7 +552,7 @@ async def test_a_node_that_never_comes_back_is_replaced_by_an_empty_one_that_may
 
 async def test_when_no_node_can_be_reached_publishes_fail_for_certain_and_joins_wait() -> None:
     async with EmbeddedServer() as server, EmbeddedServer() as away:
-        control = RedisControl(server.url)
+        control = LeaderControl(server.url)
         await control.register_node("n1", away.url)
         await control.close()
         away.kill()

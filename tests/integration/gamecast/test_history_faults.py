@@ -12,7 +12,7 @@ import redis
 
 import gamecast
 from adapters.embedded.server import EmbeddedServer
-from adapters.redis.control import RedisControl
+from adapters.redis.leadercontrol import LeaderControl
 from adapters.redis.network import RedisNetwork
 from adapters.redis.relays import RedisRelays
 from gamecast import Client, Event, Receipt
@@ -43,7 +43,7 @@ def told(items: Iterable[Any]) -> list[str]:
 @pytest.mark.parametrize("shared", [False, True])
 async def test_what_a_node_lost_is_a_gap_in_history_and_what_it_has_is_found(shared: bool) -> None:
     async with EmbeddedServer() as server, EmbeddedServer(settings={"save": "3600 1"}) as node:
-        control = RedisControl(server.url)
+        control = LeaderControl(server.url)
         await control.register_node("n1", node.url, may_lose=True)
         await control.close()
         async with (
@@ -93,7 +93,7 @@ async def test_pages_wait_for_the_end_of_an_epoch_that_no_relay_brings(
     redis_server: EmbeddedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(regionhistory, "END_S_MAX", 0.2)
-    control = RedisControl(redis_server.url)
+    control = LeaderControl(redis_server.url)
     for number in range(3):
         await control.register_node(f"n{number}", "")
     history = RegionHistory(RedisNetwork(redis_server.url, ordering="acyclic", retention_events=1))

@@ -11,9 +11,9 @@ import redis
 
 import gamecast
 from adapters.embedded.server import EmbeddedServer
-from adapters.redis import control as control_store
-from adapters.redis.control import RedisControl
+from adapters.redis import leadercontrol, ledger
 from adapters.redis.controlkeys import ControlKeys
+from adapters.redis.leadercontrol import LeaderControl
 from adapters.redis.network import RedisNetwork
 from adapters.redis.relays import RedisRelays
 from gamecast import Event
@@ -25,7 +25,7 @@ EPOCHS = 12
 
 @asynccontextmanager
 async def three_nodes(url: str) -> AsyncIterator[None]:
-    control = RedisControl(url)
+    control = LeaderControl(url)
     for number in range(3):
         await control.register_node(f"n{number}", "")
     await control.close()
@@ -40,7 +40,7 @@ async def three_nodes(url: str) -> AsyncIterator[None]:
 async def test_events_of_epochs_whose_plans_are_no_news_any_more_are_replayed(
     redis_server: EmbeddedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(control_store, "NEWS_KEPT", 2)
+    monkeypatch.setattr(ledger, "NEWS_KEPT", 2)
     async with three_nodes(redis_server.url), patience(60):
         async with gamecast.connect(redis_server.url, name="walker") as walker:
             receipts = []
@@ -73,7 +73,7 @@ async def test_events_of_epochs_whose_plans_are_no_news_any_more_are_replayed(
 async def test_what_is_kept_of_the_past_is_forgotten_when_its_time_is_over(
     redis_server: EmbeddedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(control_store, "PAST_KEPT_MS", 300)
+    monkeypatch.setattr(leadercontrol, "PAST_KEPT_MS", 300)
     async with three_nodes(redis_server.url), patience(60):
         async with gamecast.connect(redis_server.url, name="walker") as walker:
             for number in range(4):

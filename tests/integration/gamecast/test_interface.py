@@ -13,7 +13,7 @@ import pytest
 
 import gamecast
 from adapters.embedded.server import EmbeddedServer, EmbeddedServers
-from adapters.redis.control import RedisControl
+from adapters.redis.leadercontrol import LeaderControl
 from adapters.redis.relays import RedisRelays
 from gamecast import Client, Event, Gap, Shared
 from gamecast.client.configuration import LimitOptions, WhenBehind, WhenFull
@@ -59,7 +59,7 @@ class Network:
             server = await stack.enter_async_context(EmbeddedServer())
             return cls(server.url, stack)
         servers = await stack.enter_async_context(EmbeddedServers(nodes))
-        control = RedisControl(servers.urls[0])
+        control = LeaderControl(servers.urls[0])
         stack.push_async_callback(control.close)
         for number, url in enumerate(servers.urls, start=1):
             await control.register_node(f"n{number}", url)

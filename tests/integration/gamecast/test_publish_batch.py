@@ -11,7 +11,7 @@ import pytest
 import gamecast
 import gamecast.blocking
 from adapters.embedded.server import EmbeddedServer, EmbeddedServers
-from adapters.redis.control import RedisControl
+from adapters.redis.leadercontrol import LeaderControl
 from gamecast import Client, Receipt
 from gamecast.testing import memory_url
 from sequencing.publisher import FRAME_EVENTS_MAX
@@ -108,7 +108,7 @@ async def test_a_full_buffer_refuses_the_call_and_a_closed_connection_too(url: s
 
 async def test_when_one_of_two_nodes_is_down_the_error_tells_which_events_are_published() -> None:
     async with EmbeddedServer() as control, EmbeddedServers(2) as nodes:
-        registering = RedisControl(control.url)
+        registering = LeaderControl(control.url)
         for number, node in enumerate(nodes.urls):
             await registering.register_node(f"n{number}", node)
         await registering.close()

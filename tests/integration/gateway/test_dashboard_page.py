@@ -338,9 +338,9 @@ def servers(number: int) -> Iterator[EmbeddedServers]:
 
 async def _registered(redis: EmbeddedServers) -> gamecast.Client:
     """Register nodes n1 and on, and publish once, so that there is a region; returns a connection that is not open."""
-    from adapters.redis.control import RedisControl
+    from adapters.redis.leadercontrol import LeaderControl
 
-    control = RedisControl(redis.urls[0])
+    control = LeaderControl(redis.urls[0])
     for number, url in enumerate(redis.urls, start=1):
         await control.register_node(f"n{number}", "" if number == 1 else url, may_lose=number > 1)
     await control.close()

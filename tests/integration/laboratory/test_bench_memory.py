@@ -62,7 +62,7 @@ def test_the_command_prints_what_a_crowd_takes_and_that_it_delivered_all() -> No
     assert figures["a_region"]["redis_bytes"] == 0, "a region begins when it is published to"
     assert figures["a_subscriber"]["redis_bytes"] > figures["a_plain_subscriber"]["redis_bytes"] > 0
     assert figures["ratios"]["redis_bytes"] > 1
-    assert {"rows", "said", "record"} <= figures["redis_bytes_by_key"].keys()
+    assert {"rows", "said", "state"} <= figures["redis_bytes_by_key"].keys()
     assert besides_waiting(result.stderr) == ""
 
 

@@ -19,8 +19,9 @@ import laboratory.chaos.clock as clock
 from adapters.embedded.server import EmbeddedServer
 from adapters.leader import Leader
 from adapters.leadership import LEASE_MS, LOOK_EVERY_MS, RESUME_S, Seen
-from adapters.redis.control import LATE_S_MAX, TTL_MS, RedisControl
+from adapters.redis.control import TTL_MS
 from adapters.redis.controlkeys import ControlKeys
+from adapters.redis.leadercontrol import LATE_S_MAX, LeaderControl
 from adapters.redis.operating import RedisNodeOperator
 from laboratory.chaos.clock import SHARED_MEMORY, Clock, ClockedServer, clock_library
 from laboratory.chaos.faults import cannot
@@ -44,9 +45,9 @@ def client(redis_server: EmbeddedServer) -> Iterator[redis.Redis]:
 
 
 @pytest.fixture
-async def controls(redis_server: EmbeddedServer) -> AsyncIterator[tuple[RedisControl, RedisControl]]:
+async def controls(redis_server: EmbeddedServer) -> AsyncIterator[tuple[LeaderControl, LeaderControl]]:
     """What two candidates for leading use."""
-    pair = RedisControl(redis_server.url), RedisControl(redis_server.url)
+    pair = LeaderControl(redis_server.url), LeaderControl(redis_server.url)
     yield pair
     for control in pair:
         await control.close()
@@ -57,7 +58,7 @@ def record() -> Record:
 
 
 async def looks_until_it_leads(
-    control: RedisControl, token: str, *, lease_ms: int = SHORT_MS, seconds: float = 10.0
+    control: LeaderControl, token: str, *, lease_ms: int = SHORT_MS, seconds: float = 10.0
 ) -> Seen:
     async with patience(seconds):
         while True:
@@ -86,7 +87,7 @@ def alive_until_ms(client: redis.Redis) -> dict[str, float]:
 
 
 async def test_a_lease_that_redis_does_not_let_run_out_ends_all_the_same(
-    client: redis.Redis, controls: tuple[RedisControl, RedisControl]
+    client: redis.Redis, controls: tuple[LeaderControl, LeaderControl]
 ) -> None:
     old, new = controls
     assert await old.look("old", SHORT_MS) is not None
@@ -106,7 +107,7 @@ async def test_a_lease_that_redis_does_not_let_run_out_ends_all_the_same(
 
 @pytest.mark.parametrize("way", ["look", "keep"])
 async def test_a_leader_that_is_heard_of_is_not_replaced_however_long_its_lease_lasts(
-    client: redis.Redis, controls: tuple[RedisControl, RedisControl], way: str
+    client: redis.Redis, controls: tuple[LeaderControl, LeaderControl], way: str
 ) -> None:
     old, new = controls
     assert await old.look("old", SHORT_MS) is not None
@@ -124,7 +125,7 @@ async def test_a_leader_that_is_heard_of_is_not_replaced_however_long_its_lease_
 
 
 async def test_a_candidate_that_slept_does_not_take_the_lease_from_a_leader_that_is_there(
-    client: redis.Redis, controls: tuple[RedisControl, RedisControl]
+    client: redis.Redis, controls: tuple[LeaderControl, LeaderControl]
 ) -> None:
     old, new = controls
     assert await old.look("old", JUMP_MS) is not None
@@ -136,7 +137,7 @@ async def test_a_candidate_that_slept_does_not_take_the_lease_from_a_leader_that
 
 
 async def test_who_lost_the_lease_to_a_jump_ahead_is_fenced_also_when_nobody_leads_any_more(
-    client: redis.Redis, controls: tuple[RedisControl, RedisControl]
+    client: redis.Redis, controls: tuple[LeaderControl, LeaderControl]
 ) -> None:
     old, new = controls
     assert await old.look("old", JUMP_MS) is not None
@@ -155,7 +156,7 @@ async def test_who_lost_the_lease_to_a_jump_ahead_is_fenced_also_when_nobody_lea
 
 
 async def test_a_leader_goes_on_with_what_it_does_only_if_nobody_led_since(
-    client: redis.Redis, controls: tuple[RedisControl, RedisControl], redis_server: EmbeddedServer
+    client: redis.Redis, controls: tuple[LeaderControl, LeaderControl], redis_server: EmbeddedServer
 ) -> None:
     old, new = controls
     leader = Leader(
@@ -173,7 +174,7 @@ async def test_a_leader_goes_on_with_what_it_does_only_if_nobody_led_since(
 
 
 async def test_nobody_is_taken_for_gone_because_the_clock_jumped_ahead_and_who_dies_then_is_soon(
-    client: redis.Redis, controls: tuple[RedisControl, RedisControl]
+    client: redis.Redis, controls: tuple[LeaderControl, LeaderControl]
 ) -> None:
     control, _ = controls
     incarnations = {name: await control.introduce(name) for name in ("silent", "heard")}
@@ -187,7 +188,7 @@ async def test_nobody_is_taken_for_gone_because_the_clock_jumped_ahead_and_who_d
 
 
 async def test_a_clock_that_is_set_back_neither_loses_anybody_nor_keeps_who_is_gone(
-    client: redis.Redis, controls: tuple[RedisControl, RedisControl]
+    client: redis.Redis, controls: tuple[LeaderControl, LeaderControl]
 ) -> None:
     control, _ = controls
     incarnations = {name: await control.introduce(name) for name in ("dead", "heard")}
@@ -266,7 +267,7 @@ async def test_a_network_goes_on_while_the_clock_of_its_control_jumps(clocked: C
 
 @needs_library
 async def test_a_leader_does_not_wait_for_wishes_as_long_as_the_clock_was_set_back(clocked: ClockedServer) -> None:
-    control = RedisControl(clocked.url)
+    control = LeaderControl(clocked.url)
     limit = Deadline(LOOK_EVERY_MS / 1000 + 2.5 + LATE_S_MAX + 0.5)
     waits = asyncio.create_task(control.asked("0-0", block_ms=LOOK_EVERY_MS + 2_500))  # until the jump is seen
     assert await clocked.jump(-60)
@@ -278,7 +279,7 @@ async def test_a_leader_does_not_wait_for_wishes_as_long_as_the_clock_was_set_ba
 
 @needs_library
 async def test_a_leader_that_dies_when_the_clock_was_set_back_is_replaced_in_time(clocked: ClockedServer) -> None:
-    old, new = RedisControl(clocked.url), RedisControl(clocked.url)
+    old, new = LeaderControl(clocked.url), LeaderControl(clocked.url)
     assert await old.look("old", 5_000) is not None  # the jump takes up to two seconds to be seen
     assert await clocked.jump(-60)
     with redis.Redis.from_url(clocked.url) as client:

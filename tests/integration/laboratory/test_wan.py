@@ -15,7 +15,7 @@ import pytest
 import gamecast
 import gamecast.blocking
 from adapters.embedded.server import EmbeddedServer, EmbeddedServers
-from adapters.redis.control import RedisControl
+from adapters.redis.leadercontrol import LeaderControl
 from adapters.redis.operating import RedisNodeOperator
 from adapters.redis.relays import RedisRelays
 from gamecast.errors import UsageError
@@ -47,7 +47,7 @@ async def test_a_network_whose_urls_mean_nothing_here_is_reached_by_routes(
     control, *real = three_redis_servers.urls
     known = {f"redis://node-{number}.invalid:6379": url for number, url in enumerate(real, start=1)}
     routes = known | {"redis://control.invalid:6379": control}
-    registry = RedisControl(control)
+    registry = LeaderControl(control)
     for number, url in enumerate(known, start=1):
         await registry.register_node(f"n{number}", url)
     await registry.close()

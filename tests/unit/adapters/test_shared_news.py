@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import pytest
 
+from adapters.redis.announced import Told, people_between
 from adapters.shared.network import RECORDS_KEPT, SharedNews, SharedView
 from sequencing.plan import Atom, AtomId, Plan
 from sequencing.record import Interest, Record
@@ -21,20 +22,23 @@ class Announcing:
     """Stands for a control Redis in which the test announces."""
 
     def __init__(self) -> None:
-        self._records: list[Record] = []
+        self._records: list[Told] = []
         self._more = asyncio.Event()
         self._closed = False
         self.superseded: dict[str, int] = {}
+        self._newest: Record | None = None
 
     def announce(self, *records: Record) -> None:
-        self._records += records
+        for record in records:
+            people = people_between(self._newest, record)
+            self._records.append(Told(record.plan, people=people))
+            self._newest = record
         self._more.set()
 
-    async def newest(self) -> Record | None:
-        return self._records[-1] if self._records else None
-
-    async def news(self, after: Plan | None, *, block_ms: int, turn: asyncio.Lock | None = None) -> list[Record]:
+    async def news(self, after: Plan | None, *, block_ms: int, turn: asyncio.Lock | None = None) -> list[Told]:
         while True:
+            if after is None and self._records:
+                return self._records[-1:]
             behind = (after.epoch, after.version) if after is not None else (0, 0)
             if records := [each for each in self._records if (each.plan.epoch, each.plan.version) > behind]:
                 return records
@@ -69,6 +73,10 @@ class World:
         await view.introduce(name)
         return view
 
+    def of(self, name: str, record: Record) -> Record:
+        """Return what a record says of a name."""
+        return Record(record.plan, {name: record.members[name]}, {name: record.heard[name]})
+
     def joined(self, name: str, *, layout: Plan | None = None) -> Record:
         """Return the next record, in which somebody has joined."""
         plan = replace(layout or self.record.plan, version=self.record.plan.version + 1)
@@ -93,7 +101,7 @@ async def settled() -> None:
 async def test_who_joins_is_told_and_who_is_there_already_sleeps(world: World) -> None:
     world.control.announce(first := world.joined("here"))
     here = await world.view("here")
-    assert await here.news(None, block_ms=0) == [first]
+    assert await here.news(None, block_ms=0) == [world.of("here", first)]
     waiting = asyncio.create_task(here.news(first.plan, block_ms=0))
     for number in range(3 * RECORDS_KEPT):
         world.control.announce(world.joined(f"other-{number}"))
@@ -101,7 +109,7 @@ async def test_who_joins_is_told_and_who_is_there_already_sleeps(world: World) -
     assert not here.changed.is_set()
     assert not waiting.done()
     world.control.announce(own := world.joined("here"))
-    assert await waiting == [own]
+    assert await waiting == [world.of("here", own)]
 
 
 async def test_what_concerns_it_is_not_forgotten_for_what_comes_right_behind(world: World) -> None:
@@ -111,10 +119,10 @@ async def test_what_concerns_it_is_not_forgotten_for_what_comes_right_behind(wor
     waiting = asyncio.create_task(here.news(first.plan, block_ms=0))
     await settled()
     own, other = world.joined("here"), world.joined("other")
-    here.offer([own])
-    here.offer([other])
+    here.offer([Told(own.plan, people=people_between(first, own))])
+    here.offer([Told(other.plan, people=people_between(own, other))])
     world.control.announce(own, other)
-    assert await waiting == [own]
+    assert await waiting == [world.of("here", own)]
 
 
 @pytest.mark.parametrize(
@@ -132,7 +140,7 @@ async def test_a_new_layout_and_other_nodes_are_told_to_everybody(world: World, 
     waiting = asyncio.create_task(here.news(first.plan, block_ms=0))
     await settled()
     world.control.announce(told := world.joined("other", layout=changed))
-    assert await waiting == [told]
+    assert await waiting == [Record(told.plan, {"here": first.members["here"]}, {"here": first.heard["here"]})]
 
 
 async def test_who_comes_to_look_late_gets_all_that_concerns_it_in_order(world: World) -> None:
@@ -142,7 +150,7 @@ async def test_who_comes_to_look_late_gets_all_that_concerns_it_in_order(world: 
     expected = []
     for number in range(3 * RECORDS_KEPT):
         record = world.joined("here" if number % 10 == 0 else f"other-{number}")
-        expected += [record] if number % 10 == 0 else []
+        expected += [world.of("here", record)] if number % 10 == 0 else []
         world.control.announce(record)
         await settled()
     found, after = list[Record](), first.plan

@@ -6,13 +6,13 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, cast
 
+import pytest
+
 from gamecast.client.following import Following
 from gamecast.client.watching import Health
-from sequencing.grants import Request
 from sequencing.plan import Plan, first_plan, sole_plan
-from sequencing.record import Interest, Record
+from sequencing.record import Record, Request
 
-WISH = Interest(1, 1, {"a": 1})
 PLANNED = first_plan("acyclic", {"n1": "", "n2": ""}, 1)
 SOLE = sole_plan("acyclic", "n1", "", 1)
 
@@ -23,21 +23,22 @@ class Ends:
     on_interest: Callable[[], None]
     on_unplaced: Callable[[], None]
 
-    def __init__(self, plan: Plan) -> None:
-        self.plan, self.grants = plan, True
+    def __init__(self, plan: Plan, *, grants: bool) -> None:
+        self.plan, self.grants = plan, grants
         self.requests: list[Request] = []
-        self.granted_requests: list[Request] = []
-        self.told = 0
+        self.taken: list[Request] = []
+        self.placed: list[frozenset[str]] = []
+        self.waiting = frozenset[str]()
         self.answer = asyncio.Event()
         self.asked = asyncio.Event()
 
-    async def set_interest(self, *_: object) -> None:
-        self.told += 1
-        self.asked.set()
-        await self.answer.wait()
+    async def place(self, regions: frozenset[str]) -> None:
+        self.placed.append(regions)
 
     async def join(self, request: Request) -> bool:
         self.requests.append(request)
+        self.asked.set()
+        await self.answer.wait()
         return self.grants
 
     async def news(self, after: Plan | None, **__: object) -> list[Any]:
@@ -53,52 +54,61 @@ class Ends:
     def request(self, *, whole: bool) -> Request | None:
         if whole:
             return Request(1, 1, {"a": 1}, whole=True)
-        return None if self.granted_requests else Request(1, 1, {"a": 1})
+        return None if self.taken else Request(1, 1, {"a": 1})
 
     def granted(self, request: Request) -> None:
-        self.granted_requests.append(request)
+        assert self.grants
+        self.taken.append(request)
+
+    def noted(self, request: Request) -> None:
+        assert not self.grants
+        self.taken.append(request)
 
     async def stop_watching(self) -> None: ...
 
-    def interest(self) -> Interest:
-        return WISH
-
     def unplaced(self) -> frozenset[str]:
-        return frozenset()
+        return self.waiting
 
 
-async def test_what_is_forgotten_while_it_is_being_told_is_told_again() -> None:
-    ends = Ends(PLANNED)
+@pytest.mark.parametrize(("plan", "grants"), [(PLANNED, False), (SOLE, True), (SOLE, False)])
+async def test_the_network_is_asked_once_and_for_all_after_it_has_forgotten(plan: Plan, grants: bool) -> None:
+    ends = Ends(plan, grants=grants)
     following = Following(*cast("tuple[Any, Any, Any]", (ends, ends, ends)), Health())
     following.start()
-    await ends.asked.wait()
-    following.tell_again()
     ends.answer.set()
     await asyncio.sleep(0.1)
-    assert ends.told == 2
-    await following.close()
-
-
-async def test_on_one_node_the_control_store_is_asked_once_and_all_of_it_after_it_has_forgotten() -> None:
-    ends = Ends(SOLE)
-    following = Following(*cast("tuple[Any, Any, Any]", (ends, ends, ends)), Health())
-    following.start()
-    await asyncio.sleep(0.1)
-    assert (ends.requests, ends.told) == ([Request(1, 1, {"a": 1})], 0)
+    assert ends.requests == [Request(1, 1, {"a": 1})]
     following.tell_again()
     await asyncio.sleep(0.1)
     assert ends.requests[1:] == [Request(1, 1, {"a": 1}, whole=True)]
-    assert ends.granted_requests == ends.requests
+    assert ends.taken == ends.requests
     await following.close()
 
 
-async def test_a_network_that_grants_nothing_in_place_any_more_is_told_what_is_wanted() -> None:
-    ends = Ends(SOLE)
-    ends.grants = False
+async def test_what_is_forgotten_while_it_is_being_told_is_told_again() -> None:
+    ends = Ends(PLANNED, grants=False)
     following = Following(*cast("tuple[Any, Any, Any]", (ends, ends, ends)), Health())
     following.start()
     await ends.asked.wait()
+    following.tell_again()
     ends.answer.set()
     await asyncio.sleep(0.1)
-    assert (len(ends.requests), ends.told, ends.granted_requests) == (1, 1, [])
+    assert [request.whole for request in ends.requests] == [False, True]
+    await following.close()
+
+
+async def test_places_are_asked_for_once_and_again_after_the_network_has_forgotten() -> None:
+    ends = Ends(PLANNED, grants=False)
+    ends.answer.set()
+    ends.waiting = frozenset("x")
+    following = Following(*cast("tuple[Any, Any, Any]", (ends, ends, ends)), Health())
+    following.start()
+    await asyncio.sleep(0.1)
+    assert ends.placed == [{"x"}]
+    ends.waiting = frozenset("xy")
+    ends.on_unplaced()
+    await asyncio.sleep(0.1)
+    following.tell_again()
+    await asyncio.sleep(0.1)
+    assert ends.placed == [{"x"}, {"x", "y"}, {"x", "y"}]
     await following.close()

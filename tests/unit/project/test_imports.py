@@ -47,7 +47,8 @@ ROOMS = {
     *("sequencing.causal_wait", "sequencing.compact", "sequencing.cut", "sequencing.delivery", "sequencing.errors"),
     *("sequencing.extras", "sequencing.frames", "sequencing.grants", "sequencing.identity", "sequencing.joins"),
     *("sequencing.depth", "sequencing.keyspace", "sequencing.markers"),
-    *("sequencing.names", "sequencing.node", "sequencing.outbox", "sequencing.plan", "sequencing.publisher"),
+    *("sequencing.names", "sequencing.node", "sequencing.outbox", "sequencing.plan", "sequencing.planchange"),
+    "sequencing.publisher",
     *(
         "sequencing.record",
         "sequencing.replay",

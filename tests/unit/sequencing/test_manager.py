@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 
 from placement.planner import make_plan
-from sequencing.errors import PlanError
 from sequencing.frames import UNKNOWN_END, PublishedFrame
 from sequencing.keyspace import NodeKeys, keyspace
 from sequencing.manager import next_record
@@ -291,32 +290,3 @@ def test_a_plan_that_was_never_announced_is_abandoned_and_leaves_nothing_behind(
 
 def steps_key(node: Node) -> bytes:
     return NodeKeys(node.name).steps.encode()
-
-
-def test_a_record_comes_back_from_its_json() -> None:
-    record, _ = moving()
-    [before], after = record.behind, record.plan
-    record = Record(
-        with_runs("x", "y", after),
-        {"s1": frozenset("ab")},
-        {"s1": interest("ab", 3)},
-        (with_runs("x", "x", before),),
-        (after,),
-        7,
-        {"n1": (("a", 1),)},
-    )
-    assert Record.from_json(record.to_json()) == record
-
-
-@pytest.mark.parametrize(
-    "text", [b"", b"[]", b"{}", b'{"plan": 1}', Record(Plan(1, 1, "acyclic", {}, {}, ())).to_json()[:-9]]
-)
-def test_what_is_no_record_is_refused(text: bytes) -> None:
-    with pytest.raises(PlanError):
-        Record.from_json(text)
-
-
-@pytest.mark.parametrize("document", [None, [], [1, 2], [1, "2", {}], [1, 2, {"a": "1"}], {"a": 1}])
-def test_what_is_no_wish_is_refused(document: object) -> None:
-    with pytest.raises(PlanError):
-        Interest.from_document(document)

@@ -107,7 +107,7 @@ def test_a_plan_that_does_not_order_what_it_was_asked_to_is_refused() -> None:
 
 def test_who_wants_nothing_any_more_is_reckoned_with_no_longer_once_an_epoch_begins() -> None:
     interests = {"s1": interest("ab"), "s2": interest("ab")}
-    record = changed(EMPTY, interests, Planner())
+    record = changed(EMPTY, interests, Planner(), "c")
     after = changed(record, {"s1": interest("ab"), "s3": interest("ac"), "s4": interest("ac")}, planner := Planner())
     assert after.members == {"s1": set("ab"), "s3": set("ac"), "s4": set("ac")}
     assert "s2" not in planner.asked[0][0]
@@ -146,7 +146,7 @@ LINE = frozenset({("a", "b"), ("b", "c")})
 
 def test_who_may_come_back_is_reckoned_with_as_if_it_were_there() -> None:
     interests = {"s1": interest("ab"), "s2": interest("ab")}
-    record = changed(EMPTY, interests, Planner())
+    record = changed(EMPTY, interests, Planner(), "c")
     without_s2 = {"s1": interest("ab"), "s3": interest("ac"), "s4": interest("ac")}
     after = changed(record, without_s2, planner := Planner(), away={"s2": frozenset("ab")})
     assert after.members["s2"] == set("ab")

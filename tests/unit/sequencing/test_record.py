@@ -1,17 +1,11 @@
-"""What a record says of epochs that end and of wishes, and that it is written in one way."""
+"""What a record says of epochs that end, and what requests make of interests."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
-from itertools import pairwise
 
-import orjson
-import pytest
-
-from sequencing.errors import PlanError
 from sequencing.plan import Atom, AtomId, Plan
-from sequencing.record import Interest, OldEpoch, Record, pair_of
+from sequencing.record import Interest, OldEpoch, Record, Request, pair_of
 
 NODES = {"n1": "", "n2": "", "n3": ""}
 FIRST = Plan(1, 1, "acyclic", NODES, {"a": ("n1", "n2"), "b": ("n2", "n3"), "c": ("n1",)}, (), {}, {"n2": "one"})
@@ -34,11 +28,20 @@ def test_what_a_subscriber_says_after_what_was_heard_of_it_is_new() -> None:
     )
 
 
-@pytest.mark.parametrize("said", [[1, 1, {"a": 1, "b": "1"}, 0], [1, 1, {"a": None}, 0], [1, 1], [1, 1, {"a": 1}], {}])
-def test_what_is_no_wish_is_refused(said: object) -> None:
-    assert Interest.from_document([1, 2, {"a": 1}, 7]) == Interest(1, 2, {"a": 1}, 7)
-    with pytest.raises(PlanError, match="not a subscriber's interest"):
-        Interest.from_document(said)
+def test_a_request_adds_to_what_its_connection_wants_and_an_older_one_changes_nothing() -> None:
+    first = Request(2, 1, {"a": 1, "b": 1}, floor=7).after(None)
+    assert first == Interest(2, 1, {"a": 1, "b": 1}, 7)
+    second = Request(2, 3, {"b": 0, "c": 3}).after(first)
+    assert second == Interest(2, 3, {"a": 1, "c": 3})
+    assert Request(2, 3, {"b": 0, "c": 3}).after(second) == second, "it was repeated"
+    assert Request(2, 2, {"d": 2}).after(second) is None
+    assert Request(1, 9, {"d": 2}).after(second) is None, "a newer connection has the name"
+
+
+def test_a_request_of_all_or_of_a_newer_connection_replaces_what_was_wanted() -> None:
+    before = Interest(2, 3, {"a": 1, "c": 3})
+    assert Request(2, 3, {"c": 3}, whole=True).after(before) == Interest(2, 3, {"c": 3})
+    assert Request(3, 1, {"x": 1}).after(before) == Interest(3, 1, {"x": 1})
 
 
 def test_pairs_are_sorted_whichever_way_they_are_named() -> None:
@@ -55,7 +58,8 @@ def test_each_epoch_of_each_region_ends_once_with_what_is_lost_on_its_path() -> 
         OldEpoch("a", 2, ("n1", "n2"), frozenset()),
     )
     assert record.ending() == {("a", 1), ("b", 1), ("a", 2)}
-    assert record.news().behind == record.behind
+    assert [plan.paths.keys() for plan in record.news().behind] == [{"a", "b"}, {"a"}]
+    assert record.news().ending() == record.ending()
 
 
 def test_a_plan_that_moves_nothing_leaves_nothing_behind() -> None:
@@ -77,37 +81,6 @@ def test_streams_that_have_ended_at_a_node_that_may_lose_them_are_kept_in_mind_f
     assert later.ended == {"n2": (("a", 3),)}
     just = Record(replace(plan, epoch=256), ended={"n2": (("z", 0), ("a", 1))}).settled()
     assert just.ended == {"n2": (("a", 1),)}
-
-
-def test_a_record_is_written_in_one_way_however_its_sets_are_ordered() -> None:
-    names = [f"region {number}" for number in range(50)]
-    pairs = [pair_of(one, other) for one, other in pairwise(names)]
-    atoms = (Atom(AtomId(1), ("a", "b"), "n2"),)
-    written = {
-        Record(
-            replace(FIRST, atoms=atoms),
-            {"s": frozenset(order(names))},
-            expected=frozenset(order(pairs)),
-            leaving={"s": frozenset(order(names))},
-        ).to_json()
-        for order in (list, lambda found: reversed(list(found)))
-    }
-    [text] = written
-    assert Record.from_json(text).to_json() == text
-    _, second, *lines = text.split(b"\n")
-    people = orjson.loads(second)
-    assert people["members"]["s"] == people["leaving"]["s"] == sorted(names)
-    assert orjson.loads(lines[people["expected"]]) == [list(pair) for pair in sorted(pairs)]
-
-
-@pytest.mark.parametrize("read", [Record.from_lines, Record.plan_of])
-@pytest.mark.parametrize("wire", [None, 1, 2])
-def test_a_network_of_another_wire_is_refused(read: Callable[[list[bytes]], object], wire: int | None) -> None:
-    head, *lines = Record(FIRST).to_lines()
-    _, document = orjson.loads(head)
-    other = document if wire is None else [wire, document]
-    with pytest.raises(PlanError, match=f"wire is of version {wire or 1}, and this gamecast speaks version 3"):
-        read([orjson.dumps(other), *lines])
 
 
 def test_a_new_record_begins_with_the_first_atom() -> None:

@@ -106,6 +106,46 @@ def test_where_only_its_node_orders_it_a_region_is_joined_where_it_ends() -> Non
     assert names(me.receive([frame("b8", "0,7"), frame("b9", "0,10")], {"a": 1, "b": 1})) == ["b8", "a2", "b9"]
 
 
+def with_more(before: Record, region: str, path: tuple[str, ...] = ("n1",), *, epoch: int = 1) -> Record:
+    """Return the record that grants one region more, which is new in the plan."""
+    plan = replace(before.plan, version=before.plan.version + 1, paths={**before.plan.paths, region: path})
+    plan = replace(plan, epoch=epoch, epochs=dict.fromkeys(before.plan.paths, 1) if epoch > 1 else {})
+    return Record(plan, {"me": before.members["me"] | {region}}, {"me": Interest(1, 2)})
+
+
+def asking_for_f() -> tuple[Subscriber, Record]:
+    """A subscriber that has joined region a, and wants f, which no plan has; and the last record."""
+    me = joined("a")
+    me.subscribe("f")
+    return me, record("a", 1)
+
+
+def test_where_nothing_was_ever_published_a_region_is_joined_at_the_beginning_without_a_marker() -> None:
+    me, before = asking_for_f()
+    me.update(with_more(before, "f"))
+    me.found_ends([("f", 1, None)])
+    assert (me.marks(), me.joined) == ([], {"a", "f"})
+    assert names(me.receive([frame("f1", "0,9")])) == ["f1"]
+
+
+@pytest.mark.parametrize("why", ["it had a place before", "its path is longer", "it has moved since"])
+def test_an_empty_stream_is_marked_where_something_may_be_under_way_to_it(why: str) -> None:
+    me, before = asking_for_f()
+    granted = with_more(before, "f", ("n0", "n1") if "longer" in why else ("n1",))
+    if "before" in why:
+        me.update(replace(granted, heard=before.heard))
+        granted = replace(granted, plan=replace(granted.plan, version=9))
+    me.update(granted)
+    if "moved" in why:
+        moved = replace(granted.plan, epoch=2, epochs=dict.fromkeys("abcde", 1))
+        me.update(replace(granted, plan=moved))
+        me.found_ends([("f", 1, tick("f1"))])
+        me.receive([])
+    me.found_ends([("f", me.reads()["f"].epoch, None)])
+    assert [region for region, _ in me.marks()] == ["f"]
+    assert me.joined == {"a"}
+
+
 @pytest.mark.parametrize("why", ["no event", "no number", "two nodes", "causal", "an atom", "it has ended", "returns"])
 def test_a_region_is_marked_where_more_than_its_node_orders_it_or_its_epoch_may_not_have_begun(why: str) -> None:
     news = record("ab", 1, *[AB] * (why == "an atom"), path=("n1", "n2") if why == "two nodes" else ("n1",))

@@ -1,0 +1,334 @@
+"""What leaders announce, as the control Redis stores it: the plan in rows, and the news, each as a difference.
+
+The rows say where each region is and which atoms there are; a connection reads them once. From then on it reads the
+news: each entry says what has changed since the one before, and for whom. So what an announcement costs follows what
+it changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import orjson
+
+from adapters.redis.controlkeys import ControlKeys
+from sequencing.errors import PlanError
+from sequencing.plan import Plan
+from sequencing.planchange import NOTHING, change_between, changed
+from sequencing.record import WIRE, Interest, Members, Record
+
+Pipeline = Callable[[Sequence[tuple[Any, ...]]], Awaitable[Sequence[Any]]]
+
+PLANS_KEPT = 16
+"""How many recently read plans the connections of this process share."""
+
+_MARK = b"\n[%d,0]\n" % WIRE
+"""Begins what is stored: from before version 4, others look for the wire version in the second line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What a plan counts for a name, and the last interest that it knew."""
+
+    heard: Interest | None = None
+    regions: frozenset[str] = frozenset()
+
+
+class PeopleChange(NamedTuple):
+    """What changes for a name: what was heard of it last, and the regions that are counted from now on or no more.
+
+    ``is_whole``: whether it had none before, as far as this connection of it is concerned.
+    """
+
+    heard: Interest | None
+    joined: frozenset[str]
+    left: frozenset[str]
+    is_whole: bool
+
+    @classmethod
+    def between(cls, before: Standing, after: Standing) -> PeopleChange:
+        """Return the change from one standing to another."""
+        one, other = before.heard, after.heard
+        is_whole = one is None or other is None or one.incarnation != other.incarnation
+        known = frozenset[str]() if is_whole else before.regions
+        return cls(other, after.regions - known, known - after.regions, is_whole)
+
+    def after(self, before: Standing) -> Standing:
+        """Return the standing that follows another one."""
+        known = frozenset[str]() if self.is_whole else before.regions
+        return Standing(self.heard, (known - self.left) | self.joined)
+
+
+People = Mapping[str, PeopleChange]
+
+
+class Told(NamedTuple):
+    """One announcement: the plan, the parts of the plans before it that end, and what changes for whom."""
+
+    plan: Plan
+    behind: tuple[Plan, ...] = ()
+    people: People = MappingProxyType({})
+
+    def standing_of(self, name: str, connection: int, before: Standing) -> Standing:
+        """Return the standing of a name, as its connection is to know it; ``before``: the one before.
+
+        What an earlier connection of the name has does not matter.
+        """
+        change = self.people.get(name)
+        if change is None or (change.heard is not None and change.heard.incarnation < connection):
+            return before
+        return change.after(before)
+
+    def record(self, name: str, standing: Standing) -> Record:
+        """Return what concerns one name, as a record."""
+        members: Members = {name: standing.regions} if standing.regions else {}
+        heard = {name: standing.heard} if standing.heard is not None else {}
+        return Record(self.plan, members, heard, self.behind)
+
+
+def with_people(record: Record, standings: Mapping[str, Standing]) -> Record:
+    """Return a record with what is counted for each name."""
+    return replace(
+        record,
+        members={name: each.regions for name, each in standings.items() if each.regions},
+        heard={name: each.heard for name, each in standings.items() if each.heard is not None},
+    )
+
+
+def people_between(before: Record | None, after: Record) -> dict[str, PeopleChange]:
+    """Return what changes for whom between two records."""
+    found: dict[str, PeopleChange] = {}
+    old = before if before is not None else Record(NOTHING)
+    if old.members is after.members and old.heard is after.heard:
+        return found
+    heard_before, heard_after = old.heard, after.heard
+    names = {name for name, regions in after.members.items() if old.members.get(name) is not regions}
+    names.update(old.members.keys() - after.members.keys(), heard_before.keys() - heard_after.keys())
+    names.update(name for name, heard in heard_after.items() if heard_before.get(name) is not heard)
+    for name in sorted(names):
+        one, other = standing_in(old, name), standing_in(after, name)
+        if one.regions != other.regions or heard_text(one.heard) != heard_text(other.heard):
+            found[name] = PeopleChange.between(one, other)
+    return found
+
+
+def standing_in(record: Record, name: str) -> Standing:
+    """Return what a record says of a name."""
+    return Standing(record.heard.get(name), record.members.get(name, frozenset()))
+
+
+def heard_text(heard: Interest | None) -> bytes:
+    """Return what is stored of an interest that a plan knew: not the regions."""
+    return b"%d %d %d" % (heard.incarnation, heard.said, heard.floor) if heard is not None else b""
+
+
+def read_heard(text: bytes) -> Interest | None:
+    """Return the interest of a text of `heard_text`, without its regions."""
+    if not text:
+        return None
+    try:
+        incarnation, said, floor = map(int, text.split())
+    except ValueError as error:
+        raise PlanError(f"this is not what a gamecast network has heard: {text[:40]!r}") from error
+    return Interest(incarnation, said, {}, floor)
+
+
+def number_of(plan: Plan | None) -> str:
+    """Return the number of a plan, as it is an id in the news."""
+    return f"{plan.epoch}-{plan.version}" if plan is not None else ""
+
+
+def news_text(before: Record | None, after: Record) -> bytes:
+    """Return the entry of the news that announces a record after another."""
+    base = before.plan if before is not None else NOTHING
+    kept = after.news()
+    document: dict[str, Any] = {
+        "after": number_of(before.plan if before is not None else None),
+        "plan": change_between(base, kept.plan),
+    }
+    if kept.behind:
+        document["behind"] = [plan.to_document() for plan in kept.behind]
+    if people := people_between(before, after):
+        document["people"] = {name: _person_document(change) for name, change in people.items()}
+    return _MARK + orjson.dumps(document)
+
+
+class Entry(NamedTuple):
+    """An entry of the news, as it was stored; ``after``: the number of the plan that it changes."""
+
+    after: str
+    plan: Any
+    behind: Any
+    people: Any
+    text: bytes
+
+    def told_after(self, before: Plan | None) -> Told:
+        """Return what it announces to those who know the plan before it; raises `PlanError` if it is nonsense."""
+        key = self.text, before
+        plan = _kept_plan(key)
+        if plan is None:
+            plan = _keep(key, changed(before if before is not None else NOTHING, self.plan))
+        try:
+            people = {name: _read_person(entry) for name, entry in self.people.items()}
+            return Told(plan, tuple(map(Plan.from_document, self.behind)), people)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise PlanError(f"this is not the news of a gamecast network: {error!r}") from error
+
+
+def read_entry(text: bytes) -> Entry:
+    """Parse an entry of the news; raises `PlanError` if it is of another version, or nonsense."""
+    document = _document(text)
+    try:
+        return Entry(document["after"], document["plan"], document.get("behind", ()), document.get("people", {}), text)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise PlanError(f"this is not the news of a gamecast network: {error!r}") from error
+
+
+def head_text(record: Record, token: str) -> bytes:
+    """Return what is stored of an announced plan beside its rows. ``token``: of this announcement alone."""
+    kept = record.news()
+    plan = kept.plan if kept.plan.sole else replace(kept.plan, paths={}, epochs={}, atoms=())
+    behind = [each.to_document() for each in kept.behind]
+    return _MARK + orjson.dumps({"plan": change_between(NOTHING, plan), "behind": behind, "token": token})
+
+
+def row_commands(before: Plan | None, after: Plan) -> list[tuple[Any, ...]]:
+    """Return the commands that change the rows of one announced plan into those of another."""
+    document = change_between(before if before is not None else NOTHING, after)
+    regions: Mapping[str, Any] = document.get("regions", {})
+    here = {region: entry for region, entry in regions.items() if entry is not None}
+    commands = write_all("HSET", ControlKeys.regions, [(r, b" ".join(map(_bytes, entry))) for r, entry in here.items()])
+    commands += write_all("HDEL", ControlKeys.regions, [(region,) for region in regions.keys() - here.keys()])
+    atoms = {atom.id: atom for atom in after.atoms}
+    rows = [
+        (number, orjson.dumps([atoms[number].node, *atoms[number].regions])) for number, *_ in document.get("atoms", ())
+    ]
+    commands += write_all("HSET", ControlKeys.atoms, rows)
+    commands += write_all("HDEL", ControlKeys.atoms, [(number,) for number in document.get("gone", ())])
+    if here:
+        commands += write_all("SREM", ControlKeys.published, [(region,) for region in here])
+    return commands
+
+
+ARGUMENTS_MAX = 4_000
+"""A script can unpack no more than some 8,000 arguments."""
+
+
+def write_all(verb: str, key: str, items: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    """Return a command for all items, or some commands for a part of them each."""
+    if not items:
+        return []
+    a_call = ARGUMENTS_MAX // len(items[0])
+    return [
+        (verb, key, *(value for item in items[start : start + a_call] for value in item))
+        for start in range(0, len(items), a_call)
+    ]
+
+
+async def read_announced(pipeline: Pipeline) -> Record | None:
+    """Return what was announced last, without what it counts for whom; None if nothing was.
+
+    Raises `PlanError` if it is of another version, or nonsense.
+    """
+    (head,) = await pipeline([("GET", ControlKeys.plan)])
+    if not head:
+        return None
+    if (plan := _kept_plan((head, None))) is not None:
+        return Record(plan, behind=_behind(_document(head)))
+    # All of one moment: from the second on the same head belongs to the same rows.
+    commands = [("GET", ControlKeys.plan), ("HGETALL", ControlKeys.regions), ("HGETALL", ControlKeys.atoms)]
+    *_, found = await pipeline([("MULTI",), *commands, ("EXEC",)])
+    if not found or not found[0]:
+        return None
+    head, regions, atoms = found
+    document = _document(head)
+    return Record(_keep((head, None), _plan(document, regions, atoms)), behind=_behind(document))
+
+
+def _plan(document: Any, regions: Sequence[bytes], atoms: Sequence[bytes]) -> Plan:
+    rows: dict[str, list[Any]] = {}
+    try:
+        for region, entry in zip(regions[::2], regions[1::2], strict=True):
+            epoch, *path = entry.decode().split(" ")
+            rows[region.decode()] = [int(epoch), *path]
+        fresh = []
+        for number, entry in sorted(zip(map(int, atoms[::2]), atoms[1::2], strict=True)):
+            node, *members = orjson.loads(entry)
+            fresh.append([number, node, members])
+        return changed(NOTHING, {**document["plan"], "regions": rows, "atoms": fresh})
+    except (KeyError, ValueError, TypeError, UnicodeDecodeError) as error:
+        raise PlanError(f"this is not the plan of a gamecast network: {error!r}") from error
+
+
+def _behind(document: Any) -> tuple[Plan, ...]:
+    try:
+        return tuple(map(Plan.from_document, document["behind"]))
+    except (KeyError, TypeError) as error:
+        raise PlanError(f"this is not the plan of a gamecast network: {error!r}") from error
+
+
+def _document(text: bytes) -> Any:
+    if not text.startswith(_MARK):
+        _require_wire(text)
+    try:
+        return orjson.loads(text.removeprefix(_MARK))
+    except ValueError as error:
+        raise PlanError(f"this is not the plan of a gamecast network: {error!r}") from error
+
+
+def _require_wire(text: bytes) -> None:
+    """Raise the error about what another version has stored, as far as it can be told."""
+    try:
+        wire = orjson.loads(text.split(b"\n", 2)[1])[0]
+    except (ValueError, IndexError, TypeError, KeyError):
+        raise PlanError(f"this is not the plan of a gamecast network: it begins with {text[:40]!r}") from None
+    raise PlanError(wire_message(wire))
+
+
+def wire_message(wire: object) -> str:
+    """Return the message about a network of another wire version."""
+    return (
+        f"this network's wire is of version {wire}, and this gamecast speaks version {WIRE}: take one gamecast for "
+        "all of a network, or begin a new one under another URL"
+    )
+
+
+def _person_document(change: PeopleChange) -> list[Any]:
+    return [heard_text(change.heard).decode(), sorted(change.joined), sorted(change.left), int(change.is_whole)]
+
+
+def _read_person(entry: Any) -> PeopleChange:
+    heard, joined, left, is_whole = entry
+    return PeopleChange(read_heard(heard.encode()), frozenset(joined), frozenset(left), bool(is_whole))
+
+
+def people_document(people: People) -> dict[str, Any]:
+    """Return changes as values for JSON; `read_people` is the inverse."""
+    return {name: _person_document(change) for name, change in people.items()}
+
+
+def read_people(document: Any) -> dict[str, PeopleChange]:
+    """Return the changes of `people_document`."""
+    return {name: _read_person(entry) for name, entry in document.items()}
+
+
+def _bytes(value: Any) -> bytes:
+    return str(value).encode()
+
+
+_plans: list[tuple[tuple[bytes, Plan | None], Plan]] = []
+"""What was read and the plan before it → the plan; newest last."""
+
+
+def _kept_plan(key: tuple[bytes, Plan | None]) -> Plan | None:
+    text, before = key
+    return next((plan for (known, base), plan in reversed(_plans) if base is before and known == text), None)
+
+
+def _keep(key: tuple[bytes, Plan | None], plan: Plan) -> Plan:
+    _plans.append((key, plan))
+    del _plans[:-PLANS_KEPT]
+    return plan

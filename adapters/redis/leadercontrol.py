@@ -1,0 +1,180 @@
+"""The control store in Redis, as a leader uses it: the lease, what it decides by, and what it writes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from adapters.leadership import LEASE_MS, Seen
+from adapters.redis.announced import wire_message
+from adapters.redis.connection import Script
+from adapters.redis.control import REGIONS_MAX, SOLE_NODE, TTL_MS, RedisControl
+from adapters.redis.controlkeys import ControlKeys
+from adapters.redis.lease import LeaseWatch
+from adapters.redis.ledger import Ledger
+from adapters.redis.past import PAST_KEPT_MS, past_document
+from adapters.urls import redacted
+from sequencing.errors import PlanError, UsageError
+from sequencing.names import check_node_name
+from sequencing.record import Interest, Record
+
+LEADING = Script.beside(__file__, "leading.lua")
+
+BLIND_MS = 5_000
+"""If no leader checked the connections for longer than this, the control store or all managers were away.
+
+Then no connection is declared disconnected.
+"""
+
+LATE_S_MAX = 2.0
+"""How much longer than asked a leader waits for interests: Redis blocks by a clock that may be set back meanwhile."""
+
+LAST_WIRE_BEFORE = 3
+"""The wire version of a network whose record is one text."""
+
+
+class LeaderControl(RedisControl):
+    """A candidate's connection to the control store. Implements `adapters.leadership.Control`."""
+
+    def __init__(self, url: str) -> None:
+        """``url``: of the control Redis. Does not connect yet."""
+        super().__init__(url)
+        self._watch = LeaseWatch()
+        self._ledger = Ledger()
+
+    async def look(self, token: str, lease_ms: int) -> Seen | None:
+        """See `Control.look`."""
+        stale = self._watch.stale(time.monotonic(), lease_ms)
+        known = self._ledger
+        leads, *rest = await self._lead("look", token, lease_ms, BLIND_MS, TTL_MS, stale, known.noted)
+        if not leads:
+            self._watch.refused(rest[0], time.monotonic())
+            return None
+        self._watch.forget()
+        number, noted, changes, asked, nodes, lossy, expected, taken, doubted, is_sole, connections, is_old = rest
+        if is_old:
+            raise PlanError(wire_message(LAST_WIRE_BEFORE))
+        is_known = not taken and int(number) == known.number and int(noted) >= known.noted
+        if not is_known or not known.take(changes):
+            self._ledger = known = await self._load(int(noted))
+        announced = known.announced.plan if known.announced is not None else None
+        return Seen(
+            known.record,
+            known.interests,
+            known.unplaced(),
+            (announced.epoch, announced.version) if announced is not None else (0, 0),
+            f"{asked.decode()} {known.noted}-0",
+            {name.decode(): url.decode() for name, url in sorted(_pairs(nodes))} or {SOLE_NODE: ""},
+            frozenset(name.decode() for name in lossy),
+            int(expected),
+            bool(taken),
+            {name.decode(): run.decode() for name, run in _pairs(doubted)},
+            bool(is_sole),
+            int(connections),
+        )
+
+    async def asked(self, after: str, *, block_ms: int) -> None:
+        """See `Control.asked`."""
+        command = "XREAD", "COUNT", 1, "BLOCK", block_ms, "STREAMS", ControlKeys.asked, ControlKeys.changes
+        await self._connection.call(*command, *after.split(" "), timeout_s=block_ms / 1000 + LATE_S_MAX)
+
+    async def keep(self, token: str, lease_ms: int) -> bool:
+        """See `Control.keep`."""
+        return bool(await self._lead("keep", token, lease_ms))
+
+    async def save(self, token: str, record: Record) -> bool:
+        """See `Control.save`."""
+        if not await self._write(token, self._ledger.saving(record)):
+            return False
+        self._ledger.wrote(record)
+        return True
+
+    async def announce(self, token: str, record: Record) -> bool:
+        """See `Control.announce`."""
+        known = self._ledger.announced
+        if known is not None and _number(record) <= _number(known):
+            return await self.keep(token, LEASE_MS)
+        if not await self._keep_past(token, record):
+            return False
+        return await self._announce(token, record, record)
+
+    async def settle(self, token: str, record: Record) -> bool:
+        """See `Control.settle`."""
+        return await self._keep_past(token, record) and await self._announce(token, record, record.settled())
+
+    async def found(self, token: str, record: Record) -> bool:
+        """See `Control.found`."""
+        granting = ("SET", ControlKeys.sole, record.plan.epoch)
+        # What was lost was of a network before.
+        return await self._announce(token, record, record, granting, ("DEL", ControlKeys.doubted))
+
+    async def begin_to_plan(self, token: str) -> Mapping[str, Interest] | None:
+        """See `Control.begin_to_plan`."""
+        if not await self._write(token, [("DEL", ControlKeys.sole)]):
+            return None
+        self._ledger.number += 1
+        # What is told from now on is noted.
+        return await self._ledger.read_interests(self._connection.call, self._connection.pipeline)
+
+    async def resign(self, token: str) -> None:
+        """Release the lease."""
+        await self._lead("resign", token)
+
+    async def register_node(self, name: str, url: str, *, may_lose: bool = False) -> None:
+        """Register a sequencing node, whose server is at ``url`` (empty: the control Redis); the next plans use it.
+
+        ``may_lose``: a restart of its server may restore an older state. Raises `UsageError` if the name is in use.
+        """
+        check_node_name(name)
+        if name == SOLE_NODE:
+            raise UsageError(
+                f"a node cannot have the name {SOLE_NODE!r}, which means the control Redis itself: choose another name"
+            )
+        answer = await self._lead("register", name, url, int(may_lose))
+        if answer != b"ok":
+            raise UsageError(
+                f"node {name!r} is already registered at {redacted(answer.decode())}, and its events cannot move to  "
+                "another server: choose another name"
+            )
+
+    async def _load(self, noted: int) -> Ledger:
+        ledger = Ledger()
+        await ledger.load(self._connection.call, self._connection.pipeline, noted)
+        return ledger
+
+    async def _announce(self, token: str, record: Record, saved: Record, *more: tuple[Any, ...]) -> bool:
+        if not await self._write(token, [*self._ledger.announcing(record, saved), *more]):
+            return False
+        self._ledger.wrote(saved, record)
+        return True
+
+    async def _write(self, token: str, commands: Sequence[tuple[Any, ...]]) -> bool:
+        arguments: list[Any] = []
+        for command in commands:
+            arguments += (len(command), *command)
+        return bool(await self._lead("write", token, self._ledger.number, *arguments))
+
+    async def _keep_past(self, token: str, record: Record) -> bool:
+        """Store where the epochs were that a plan ends, before it is announced: readers of history need it."""
+        left = record.left_plans()
+        if not left:
+            return True
+        number, document = f"{record.plan.epoch}-{record.plan.version}", past_document(left)
+        regions = [region for plan in left for region in plan.paths]
+        for start in range(0, len(regions), REGIONS_MAX):
+            some = regions[start : start + REGIONS_MAX]
+            if not await self._lead("past", token, number, PAST_KEPT_MS, document, *some):
+                return False
+        return True
+
+    async def _lead(self, *arguments: Any) -> Any:
+        return await self._connection.run(LEADING, (ControlKeys.state,), *arguments)
+
+
+def _number(record: Record) -> tuple[int, int]:
+    return record.plan.epoch, record.plan.version
+
+
+def _pairs(flat: Sequence[bytes]) -> Iterator[tuple[bytes, bytes]]:
+    return zip(flat[::2], flat[1::2], strict=True)

@@ -1,0 +1,54 @@
+"""Where regions begin that no plan has placed yet, so that joining them takes no new epoch.
+
+The regions of a subscriber need no atom where they all end at one node, in one epoch: its own order is enough. So a
+region that is new goes where all others of its first subscriber end, unless that node has more than its share. (In an
+epoch only regions are added that visit one node, with no atom: C1 to C3 stay true.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import NamedTuple
+
+from sequencing.plan import Plan
+from sequencing.record import Members
+
+SHARE_MAX = 2.0
+"""How much more regions than on average a node may have, and be given more for this reason."""
+
+SHARE_LEAST = 16
+"""So many regions are no burden to any node."""
+
+
+class Home(NamedTuple):
+    """The node where a region is read, and the epoch in which its numbering began."""
+
+    node: str
+    epoch: int
+
+
+def homes_of(
+    plan: Plan, members: Members, joining: Members, missing: Collection[str], nodes: Collection[str]
+) -> dict[str, Home]:
+    """Return region → where it begins, of those ``missing`` regions for which it matters.
+
+    ``members``: what the plan counts; ``joining``: subscriber → what it joins; ``nodes``: those that may get regions.
+    """
+    found: dict[str, Home] = {}
+    lacking = frozenset(missing)
+    for name, regions in joining.items():
+        if not (wanted := (regions & lacking) - found.keys()):
+            continue
+        ends = {Home(plan.paths[region][-1], plan.epoch_of(region)) for region in members.get(name, ())}
+        ends |= {Home(plan.paths[region][-1], plan.epoch_of(region)) for region in regions & plan.paths.keys()}
+        if len(ends) == 1 and _may_have_more(plan, home := ends.pop(), nodes, len(found)):
+            found |= dict.fromkeys(wanted, home)
+    return found
+
+
+def _may_have_more(plan: Plan, home: Home, nodes: Collection[str], more: int) -> bool:
+    # In its first epoch, a network may have refused a region: publishers go on in a later one only.
+    if home.node not in nodes or home.epoch <= plan.first_epoch < plan.epoch:
+        return False
+    mean = (sum(plan.visits.get(node, 0) for node in nodes) + more) / len(nodes)
+    return plan.visits.get(home.node, 0) <= max(SHARE_MAX * mean, SHARE_LEAST)
