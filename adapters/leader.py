@@ -8,10 +8,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
+from types import ModuleType
 from typing import Any
 
 from adapters.leadership import LEASE_MS, LOOK_EVERY_MS, Control, NodeOperator, Seen
@@ -30,6 +32,8 @@ Without declared overlaps, a join mostly takes an epoch, and every other subscri
 crowd, each new interest gives the others a moment to announce theirs as well; this limits how often.
 """
 
+GRANTED_MAX = 100
+
 FORGET_EVERY_S = 10.0
 """The minimum interval between removals of publishers. They are removed when they can no longer resume."""
 
@@ -37,6 +41,16 @@ AGAIN_S = 0.002
 """How long to wait before checking again whether an old epoch, or a link, has drained: about as long as a hop takes."""
 
 logger = logging.getLogger("gamecast.manager")
+
+
+@dataclass(slots=True)
+class Move:
+    """A transition under way. ``record``: as grants beside it have changed it; ``writing``: held to change it."""
+
+    record: Record
+    announced: asyncio.Event = field(default_factory=asyncio.Event)
+    is_over: bool = False
+    writing: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
 class Leader:
@@ -70,6 +84,19 @@ class Leader:
         self._connected: tuple[float, int, frozenset[str]] | None = None
         """When the connections were last listed, the last incarnation, and the names of the connections."""
         self._forgetting: asyncio.Task[None] | None = None
+        self._asking: asyncio.Task[None] | None = None
+        """Waits for a new request."""
+        self._there: Mapping[str, str] = {}
+        """The nodes that answered when a plan was last thought about, name → url."""
+        self._knows_who_asks = False
+        """Whether all that was asked for before the last look is noted."""
+        self._unheard: set[str] = set()
+        """The names that may have asked for something that no plan has granted."""
+        self._looked_at_nodes = self._let_go_at = 0.0
+        self._granted = 0
+        """How often joins were granted at once since all was thought about."""
+        self._may_grant_beside = True
+        """Whether joins are granted while a plan is made: not where one was in vain because of that."""
         self._gone: dict[str, tuple[float, frozenset[str]]] = {}
         """Disconnected name in the record → when it was first seen disconnected, and its regions."""
 
@@ -82,28 +109,87 @@ class Leader:
         if seen.record.plan.sole:
             await self._tend(seen, seen.record)
             return
-        latest = await self._gather(seen) if seen.is_crowded() else seen
+        self._note(seen)
+        if self._is_calm(seen, seen.record):
+            if not self._unheard and not seen.published:
+                await self._rest(seen, seen.record)
+                return
+            granted = await self._granted_beside(seen, seen.record, busy=frozenset())
+            if granted is not None:
+                self._granted += 1
+                await self._control.settle(self._token, granted)
+                return
+        latest = await self._gather(seen) if seen.is_crowded(self._unheard) else seen
         record = latest.record if latest is not None else None
         if latest is None or record is None:
             return
-        self._note_gone(record, latest.interests)
         following = await self._following(latest, record)
         if following is not None:
-            if Transition(following).finished:
-                await self._control.settle(self._token, following)
-            elif await self._control.save(self._token, following):
-                await self._move(following)
+            await self._go_on_with(following, latest.asked)
         elif record.behind:
-            await self._move(record)
+            await self._move(record, latest.asked)
         else:
-            await self._forget_publishers(record.plan)
-            await self._control.asked(latest.asked, block_ms=LOOK_EVERY_MS)
+            await self._rest(latest, record)
+
+    async def _rest(self, seen: Seen, record: Record) -> None:
+        """Forget who is gone, and wait for a new request."""
+        await self._forget_publishers(record.plan)
+        if (following := self._letting_go(seen, record)) is not None:
+            await self._go_on_with(following, seen.asked)
+        else:
+            await self._next_request(seen.asked)
+
+    async def _go_on_with(self, following: Record, asked: str) -> None:
+        if Transition(following).finished:
+            await self._control.settle(self._token, following)
+        elif await self._control.save(self._token, following):
+            await self._move(following, asked)
+
+    def _letting_go(self, seen: Seen, record: Record) -> Record | None:
+        """From time to time, return the record without those who have been gone for longer than they may be."""
+        now = time.monotonic()
+        if not self._gone or now < self._let_go_at or not self._has_planned or not seen.is_announced(record.plan):
+            return None
+        self._let_go_at = now + FORGET_EVERY_S
+        self._away(record)
+        horizon = now - self._resume_s
+        gone = {name for name, (since, _) in self._gone.items() if since <= horizon and name not in seen.interests}
+        return self._beside.let_go(record, gone) if gone else None
+
+    def _note(self, seen: Seen) -> None:
+        """Note who has asked for something, or has gone, since the last look."""
+        record = seen.record
+        touched = seen.touched if self._knows_who_asks else None
+        self._knows_who_asks = record is not None and not record.plan.sole
+        if record is None or record.plan.sole:
+            return
+        self._note_gone(record, seen.interests, record.members.keys() if touched is None else touched)
+        self._unheard |= seen.interests.keys() if touched is None else touched
+        self._unheard = {
+            name
+            for name in self._unheard
+            if name in seen.interests and seen.interests[name].after(record.heard.get(name))
+        }
+
+    def _is_calm(self, seen: Seen, record: Record) -> bool:
+        """Return whether joins may be granted in place at once: the nodes were looked at just now, and nothing is lost
+        or declared. From time to time all is thought about, so that those who left are let go of."""
+        return (
+            self._has_planned
+            and not record.behind
+            and seen.is_announced(record.plan)
+            and seen.expected == len(record.expected)
+            and not seen.doubted
+            and [*seen.nodes] == [*record.plan.nodes]
+            and time.monotonic() < self._looked_at_nodes + LOOK_EVERY_MS / 1000
+            and self._granted < GRANTED_MAX
+        )
 
     async def _found(self, seen: Seen) -> None:
         """Begin the network, once there is a connection: until then, nodes may be registered."""
         now_ms = time.time_ns() // 1_000_000
         if not seen.connections:
-            await self._control.asked(seen.asked, block_ms=LOOK_EVERY_MS)
+            await self._next_request(seen.asked)
             return
         if len(seen.nodes) > 1 or seen.may_lose:
             await self._control.settle(self._token, Record(first_plan(self._ordering, seen.nodes, now_ms)))
@@ -126,7 +212,7 @@ class Leader:
         is_lost = bool(self._found_empty(record.plan, {node})) or is_lost
         if seen.is_sole and [*seen.nodes] == [node] and not seen.may_lose and not is_lost:
             await self._forget_publishers(record.plan)
-            await self._control.asked(seen.asked, block_ms=LOOK_EVERY_MS)
+            await self._next_request(seen.asked)
             return
         interests = await self._control.begin_to_plan(self._token)
         if interests is None:
@@ -141,10 +227,29 @@ class Leader:
 
     async def close(self) -> None:
         """Close the connections to the nodes, and break off waits for them."""
-        if self._forgetting is not None:
-            self._forgetting.cancel()
-            await asyncio.gather(self._forgetting, return_exceptions=True)
+        running = [task for task in (self._forgetting, self._asking) if task is not None]
+        self._asking = None
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
         await self._operator.close()
+
+    async def _next_request(self, after: str, until: asyncio.Future[Any] | None = None) -> bool:
+        """Wait for a new request, at most for some time, or until something is done; return whether it may be there."""
+        if self._stop.is_set():
+            if until is not None:
+                await asyncio.wait((until,))
+            return False
+        asking = self._asking
+        if asking is None:
+            asked = self._control.asked(after, block_ms=LOOK_EVERY_MS)
+            asking = self._asking = asyncio.create_task(asked, name="gamecast requests")
+        await asyncio.wait((asking,) if until is None else (asking, until), return_when=asyncio.FIRST_COMPLETED)
+        if not asking.done() or asking.cancelled():
+            return False
+        self._asking = None
+        asking.result()
+        return True
 
     async def _gather(self, seen: Seen) -> Seen | None:
         """Read the control store until no interest is new; return None if another candidate leads now."""
@@ -159,7 +264,10 @@ class Leader:
 
     async def _look(self) -> Seen | None:
         self._look_at = time.monotonic() + LOOK_EVERY_MS / 1000
-        return await self._control.look(self._token, LEASE_MS)
+        seen = await self._control.look(self._token, LEASE_MS)
+        if seen is not None:
+            self._note(seen)
+        return seen
 
     def _in_place(self, seen: Seen, record: Record) -> Record | None:
         """Return the record after joins that affect no other subscriber: on one node, in existing regions.
@@ -175,7 +283,8 @@ class Leader:
             return None
         if not seen.is_announced(record.plan):
             return None
-        changes = changes_asked(record, seen.interests, seen.published, expected=record.expected)
+        asking = {name: seen.interests[name] for name in self._unheard}
+        changes = changes_asked(record, asking, seen.published, expected=record.expected)
         if changes is None or changes.missing:
             return None
         if alone:
@@ -183,13 +292,14 @@ class Leader:
         else:
             from adapters.planning import following
 
-        found = following(record, changes, seen.interests, nodes=seen.nodes, announced=True, away=self._away())
+        found = following(record, changes, seen.interests, nodes=seen.nodes, announced=True, away=self._away(record))
         return found if found.plan.is_laid_out_as(record.plan) else None
 
     async def _following(self, seen: Seen, record: Record) -> Record | None:
         if (following := self._in_place(seen, record)) is not None:
             return following
         runs = await self._operator.runs(seen.nodes)
+        self._looked_at_nodes, self._granted = time.monotonic(), 0
         announced = not record.plan.paths or seen.is_announced(record.plan)
         # An unreachable node gets no new regions. If all are unreachable, some client has to wait anyway.
         there = {name: url for name, url in seen.nodes.items() if name in runs} or seen.nodes
@@ -209,15 +319,72 @@ class Leader:
         expected = record.expected
         if seen.expected != len(expected):
             expected = await self._control.expected()
-        changes = partial(changes_asked, record, seen.interests, seen.published, runs=losing, expected=expected)
+        interests = dict(seen.interests)  # as they are now: more is noted while the plan is made
+        asking = {name: interests[name] for name in self._unheard if name in interests}
+        changes = partial(changes_asked, record, asking, seen.published, runs=losing, expected=expected)
         deciding = asyncio.ensure_future(
-            asyncio.to_thread(_decide, record, changes, seen.interests, there, announced, self._away())
+            asyncio.to_thread(_decide, record, changes, interests, there, announced, self._away(record))
         )
-        if not await self._leads_until(deciding):
+        self._there = there
+        is_calm = announced and not record.behind and not losing and len(expected) == len(record.expected)
+        now = await self._serve_until(deciding, record, seen, is_calm=is_calm and self._may_grant_beside)
+        if now is None:
             return None
         following = deciding.result()
         self._has_planned = self._has_planned or (following is not None and not is_sole(following, there))
+        if following is not None and now is not record:
+            following = self._beside.rebased(record, following, now)
+        self._may_grant_beside = following is not None or now is record
         return following
+
+    async def _serve_until(
+        self, deciding: asyncio.Future[Any], record: Record, seen: Seen, *, is_calm: bool
+    ) -> Record | None:
+        """Wait for a plan; meanwhile keep the lease, and grant in place what needs none. Return the record that is so
+        then, None if this leader has lost the lease."""
+        if not is_calm or not self._has_planned:
+            return record if await self._leads_until(deciding) else None
+        asking = {name: seen.interests[name].after(record.heard.get(name)) for name in self._unheard}
+        busy = seen.published.union(*asking.values(), *(record.members.get(name, ()) for name in asking))
+        now, asked = record, seen.asked
+        while not deciding.done():
+            if not await self._next_request(asked, deciding):
+                continue
+            latest = await self._look()
+            if latest is None or latest.taken:
+                await self._leads_until(deciding)
+                return None
+            asked = latest.asked
+            granted = await self._granted_beside(latest, now, busy=busy, apart_from=asking.keys())
+            if granted is not None:
+                if not await self._control.settle(self._token, granted):
+                    await self._leads_until(deciding)
+                    return None
+                now = granted
+        return now
+
+    async def _granted_beside(
+        self, seen: Seen, record: Record, *, busy: AbstractSet[str], apart_from: AbstractSet[str] = frozenset()
+    ) -> Record | None:
+        """Return the record in which something is granted beside a plan that is being made or brought to the nodes."""
+        if seen.expected != len(record.expected) or seen.doubted or [*seen.nodes] != [*record.plan.nodes]:
+            return None
+        nodes = {name: url for name, url in self._there.items() if name in record.plan.nodes}
+        interests = {name: seen.interests[name] for name in self._unheard - apart_from}
+        following = self._beside.granted_beside(
+            record, interests, seen.published, nodes=nodes or record.plan.nodes, busy=busy
+        )
+        if following is None:
+            return None
+        performing = [self._perform(task, following.plan) for task in self._beside.to_prepare(record, following)]
+        answers = await asyncio.gather(*performing)
+        return following if all(answer is True for answer in answers) else None
+
+    @property
+    def _beside(self) -> ModuleType:
+        from sequencing import beside  # takes the planner's libraries: by now they are loaded
+
+        return beside
 
     def _found_empty(self, plan: Plan, used: AbstractSet[str]) -> AbstractSet[str]:
         """Return which nodes of a plan that are used were empty twice in a row.
@@ -245,28 +412,63 @@ class Leader:
             forgetting = self._operator.forget_publishers(plan, before[1], names | before[2])
             self._forgetting = asyncio.create_task(forgetting, name="gamecast forgetting")
 
-    def _note_gone(self, record: Record, interests: Mapping[str, Interest]) -> None:
-        """Note disconnected names. A name that reconnected may not have asked for all its regions yet."""
-        now, gone = time.monotonic(), dict[str, tuple[float, frozenset[str]]]()
-        for name, regions in record.members.items():
+    def _note_gone(self, record: Record, interests: Mapping[str, Interest], names: Iterable[str]) -> None:
+        """Note which of some names are disconnected. One that is back may not have asked for all its regions yet."""
+        now = time.monotonic()
+        for name in names:
             interest, heard = interests.get(name), record.heard.get(name)
             if name in self._gone:
                 since, had = self._gone[name]
             elif interest is None or (heard is not None and heard.incarnation != interest.incarnation):
-                since, had = now, regions
+                since, had = now, record.members.get(name, frozenset())
             else:
                 continue
-            if left := had.difference(interest.since if interest is not None else ()):
-                gone[name] = since, left
-        self._gone = gone
+            left = had.difference(interest.since if interest is not None else ())
+            if left and name in record.members:
+                self._gone[name] = since, left
+            else:
+                self._gone.pop(name, None)
 
-    def _away(self) -> Members:
+    def _away(self, record: Record) -> Members:
         """Return the regions that are kept for disconnected subscribers, for a while."""
         horizon = time.monotonic() - self._resume_s
+        self._gone = {name: kept for name, kept in self._gone.items() if name in record.members}
         return {name: regions for name, (since, regions) in self._gone.items() if since > horizon}
 
-    async def _move(self, record: Record) -> None:
-        """Finish a transition, unless the lease is lost or a node of it has restarted."""
+    async def _move(self, record: Record, asked: str) -> None:
+        """Finish a transition, unless the lease is lost or a node of it has restarted; grant others joins meanwhile."""
+        move = Move(record)
+        moving = asyncio.create_task(self._transit(move), name="gamecast transition")
+        announced = asyncio.create_task(move.announced.wait())
+        try:
+            await asyncio.wait((moving, announced), return_when=asyncio.FIRST_COMPLETED)
+            if not moving.done() and self._has_planned:
+                await self._serve_beside(move, moving, asked)
+        finally:
+            announced.cancel()
+            # It ends by itself when the lease is lost; the next leader can repeat a task at a node.
+            await asyncio.gather(moving, return_exceptions=True)
+        moving.result()
+
+    async def _serve_beside(self, move: Move, moving: asyncio.Future[None], asked: str) -> None:
+        """Grant joins that a transition does not concern, until it has ended."""
+        busy = self._beside.moving_regions(move.record)
+        while not moving.done():
+            if not await self._next_request(asked, moving):
+                continue
+            if (seen := await self._look()) is None or seen.taken:
+                return
+            asked = seen.asked
+            granted = await self._granted_beside(seen, move.record, busy=busy)
+            async with move.writing:
+                if granted is None or move.is_over:
+                    continue
+                if not await self._control.grant(self._token, granted):
+                    return
+                move.record = granted
+
+    async def _transit(self, move: Move) -> None:
+        record = move.record
         transition, plan = Transition(record), record.plan
         announced = False
         while not transition.finished and not self._stop.is_set():
@@ -274,6 +476,7 @@ class Leader:
                 announced = await self._control.announce(self._token, record)
                 if not announced:
                     return
+                move.announced.set()
             tasks = transition.tasks()
             performing = asyncio.gather(*(self._perform(task, plan) for task in tasks))
             if not await self._leads_until(performing):
@@ -283,7 +486,9 @@ class Leader:
             if (left := transition.tasks()) and not await self._goes_on(plan, wait_s=AGAIN_S if left == tasks else 0):
                 return
         if transition.finished and (announced or await self._control.announce(self._token, record)):
-            await self._control.save(self._token, record.settled())
+            async with move.writing:
+                move.is_over = True
+                await self._control.save(self._token, move.record.settled())
 
     async def _leads_until(self, performing: asyncio.Future[Any]) -> bool:
         """Wait for tasks, which may take longer than a lease; return whether this leader still has the lease.

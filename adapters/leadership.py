@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -48,19 +48,21 @@ class Seen(NamedTuple):
     doubted: Mapping[str, str] = {}
     """Node → the run of its server in which it was found to have lost something, however it is registered."""
 
+    touched: frozenset[str] | None = None
+    """The names that have asked for something, or gone, since the last look; None: any may have."""
     is_sole: bool = False
     """Whether the control store grants joins by itself, because one node has all regions."""
     connections: int = 0
 
-    def is_crowded(self) -> bool:
+    def is_crowded(self, asking: Collection[str]) -> bool:
         """Return whether many subscribers are there and a new interest is likely to affect all of them.
 
-        Never on one node.
+        ``asking``: who has one. Never on one node.
         """
         record = self.record
         if record is None or record.behind or self.expected or len(self.interests) < CROWD or len(self.nodes) == 1:
             return False
-        return any(interest.after(record.heard.get(name)) for name, interest in self.interests.items())
+        return bool(asking)
 
     def is_announced(self, plan: Plan) -> bool:
         """Return whether clients may know a plan."""
@@ -84,6 +86,9 @@ class Control(Protocol):
 
     async def announce(self, token: str, record: Record) -> bool:
         """Announce a plan that all nodes know, once; False if the lease is lost."""
+
+    async def grant(self, token: str, record: Record) -> bool:
+        """Save and announce, in one step, a record whose transition goes on; False if the lease is lost."""
 
     async def settle(self, token: str, record: Record) -> bool:
         """Save and announce, in one step, a record for whose plan the nodes have nothing to do."""

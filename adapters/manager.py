@@ -136,6 +136,7 @@ class Manager:
         return self._leader
 
     async def _close(self) -> None:
+        # First what waits for requests: then the lease is released, while the leader closes the rest.
+        await self._control.close()
         if self._leader is not None:
             await self._leader.close()
-        await self._control.close()

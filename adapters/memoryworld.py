@@ -367,6 +367,11 @@ class MemoryControl:
         world.changed()
         return True
 
+    async def grant(self, token: str, record: Record) -> bool:
+        """See `Control.grant`."""
+        self._world.record = record
+        return await self.announce(token, record)
+
     async def settle(self, token: str, record: Record) -> bool:
         """See `Control.settle`."""
         self._world.record = record.settled()

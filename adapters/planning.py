@@ -15,10 +15,10 @@ from sequencing.membership import Membership
 from sequencing.plan import Ordering, Plan
 from sequencing.record import Interest, Members, Record
 
-SEARCH_WORK_MAX = 30_000
-"""The search limit of a plan that clients wait for: some 10 ms.
+SEARCH_WORK_MAX = 2_000
+"""The search limit of a plan that clients wait for: some 2 ms.
 
-For the trace's servers, thirty times as much finds the same plans.
+For squares of cells on a grid, fifteen times as much finds a shorter plan for one in ten, and takes 10 ms more.
 """
 
 
@@ -32,7 +32,9 @@ def following(
     away: Members,
 ) -> Record:
     """Return the next record, which makes these changes on these nodes; see `sequencing.manager.next_record`."""
-    planner = planner_over(nodes, record.plan.ordering)
+    # Else each component that is small would go to the first node.
+    quiet_first = sorted(nodes, key=lambda name: (record.plan.visits.get(name, 0), name))
+    planner = planner_over({name: nodes[name] for name in quiet_first}, record.plan.ordering)
     return following_record(record, changes, interests, planner, nodes=nodes, announced=announced, away=away)
 
 

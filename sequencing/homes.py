@@ -7,17 +7,14 @@ epoch only regions are added that visit one node, with no atom: C1 to C3 stay tr
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from typing import NamedTuple
 
 from sequencing.plan import Plan
 from sequencing.record import Members
 
-SHARE_MAX = 2.0
-"""How much more regions than on average a node may have, and be given more for this reason."""
-
-SHARE_LEAST = 16
-"""So many regions are no burden to any node."""
+SHARE_MAX = 1.5
+"""How many times as many regions as on average a node may have, and be given more for this reason."""
 
 
 class Home(NamedTuple):
@@ -51,4 +48,4 @@ def _may_have_more(plan: Plan, home: Home, nodes: Collection[str], more: int) ->
     if home.node not in nodes or home.epoch <= plan.first_epoch < plan.epoch:
         return False
     mean = (sum(plan.visits.get(node, 0) for node in nodes) + more) / len(nodes)
-    return plan.visits.get(home.node, 0) <= max(SHARE_MAX * mean, SHARE_LEAST)
+    return plan.visits.get(home.node, 0) <= SHARE_MAX * mean

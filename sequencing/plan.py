@@ -94,10 +94,10 @@ class Plan:
         after a loss."""
         return f"{node}#{self.runs[node]}" if node in self.runs else node
 
-    @cached_property
+    @property
     def atoms_of(self) -> Mapping[str, tuple[Atom, ...]]:
-        """Region → the atoms that stamp its frames."""
-        return _atoms_of_all(self.paths, self.atoms)
+        """Region → the atoms that stamp its frames: none for a region that is not in it."""
+        return atoms_by_region(self.atoms)
 
     @cached_property
     def egresses(self) -> Mapping[str, str]:
@@ -166,8 +166,9 @@ class Plan:
             paths={**self.paths, **new} if new else self.paths,
             epochs={**self.epochs, **epochs} if epochs else self.epochs,
         )
-        if not self.sole:
+        if not self.sole:  # else it lists none
             found.__dict__["visits"] = visits
+            found.__dict__["links"] = self.links  # a path of one node adds none
         return found
 
     def only(self, regions: AbstractSet[str]) -> Plan:
@@ -317,6 +318,11 @@ def _naming_one(nodes: AbstractSet[str], paths: Mapping[str, tuple[str, ...]], a
     return f"{culprit} names an unknown node, one of {', '.join(sorted(nodes))}"
 
 
+class _AtomsByRegion(dict[str, tuple[Atom, ...]]):
+    def __missing__(self, region: str) -> tuple[Atom, ...]:
+        return ()
+
+
 @KeptFor
 def atoms_by_region(atoms: tuple[Atom, ...]) -> Mapping[str, tuple[Atom, ...]]:
     """Return region → the atoms that stamp its frames, without the regions that have none.
@@ -328,19 +334,13 @@ def atoms_by_region(atoms: tuple[Atom, ...]) -> Mapping[str, tuple[Atom, ...]]:
         for region in atom.regions:
             found.setdefault(region, []).append(place)
     shared: dict[tuple[int, ...], tuple[Atom, ...]] = {}
-    stamping: dict[str, tuple[Atom, ...]] = {}
+    stamping = _AtomsByRegion()
     for region, places in found.items():
         key = tuple(places)
         if key not in shared:
             shared[key] = tuple(atoms[place] for place in places)
         stamping[region] = shared[key]
     return stamping
-
-
-@KeptFor
-def _atoms_of_all(paths: Mapping[str, tuple[str, ...]], atoms: tuple[Atom, ...]) -> Mapping[str, tuple[Atom, ...]]:
-    stamping = atoms_by_region(atoms)
-    return {region: stamping.get(region, ()) for region in paths}
 
 
 @KeptFor

@@ -12,6 +12,7 @@ from typing import Any
 
 from sequencing.errors import PlanError, UsageError
 from sequencing.everywhere import everywhere
+from sequencing.identity import KeptFor
 from sequencing.names import check_node_name, check_region
 from sequencing.plan import Atom, AtomId, Ordering, Plan, checked_ordering
 
@@ -52,12 +53,15 @@ def change_between(before: Plan, after: Plan) -> dict[str, Any]:
 
 def regions_between(before: Plan, after: Plan) -> set[str]:
     """Return the regions that have another place or epoch in one of two plans, or are in one of them only."""
-    if before.is_laid_out_as(after):
-        return set()
+    return set() if before.is_laid_out_as(after) else set(_regions_between(before, after))
+
+
+@KeptFor
+def _regions_between(before: Plan, after: Plan) -> frozenset[str]:
     old = before.paths.keys() if not before.sole else frozenset[str]()
     new = after.paths.keys() if not after.sole else frozenset[str]()
     older, newer = (before, after) if before.epoch <= after.epoch else (after, before)
-    return set(old ^ new) | newer.begun_after(older.epoch, old & new)
+    return frozenset(old ^ new) | newer.begun_after(older.epoch, old & new)
 
 
 def changed(before: Plan, document: Any) -> Plan:
@@ -109,13 +113,18 @@ def _changed(before: Plan, document: Mapping[str, Any]) -> Plan:
         ):
             raise ValueError(f"a path visits {min(unknown)!r}, which is not a node of the network")
         found = replace(found, paths=paths if regions else before.paths, epochs=epochs)
+        if all(len(path.get(region, ())) <= 1 for path in (before.paths, paths) for region in regions):
+            found.__dict__["links"] = before.links  # as nearly always
     if document.keys() & {"atoms", "gone"}:
         fresh = _fresh_atoms(document, list(regions))
         if not all(found.paths.keys() >= set(atom.regions) and atom.node in found.nodes for atom in fresh):
             raise ValueError("an atom names a region without a path, or an unknown node")
         gone = set(document.get("gone", ()))
         kept = before.atoms if not gone else tuple(atom for atom in before.atoms if atom.id not in gone)
+        links = found.__dict__.get("links")
         found = replace(found, atoms=(*kept, *fresh))
+        if links is not None:
+            found.__dict__["links"] = links
     return found
 
 

@@ -102,7 +102,8 @@ class Record:
     given up before they were announced; ``next_atom``: ids are never used again; ``ended``: node → the streams,
     (region, epoch) each, that have ended there, of the nodes that may lose them; ``expected``: overlaps that are
     ordered whether a subscriber has them or not; ``leaving``: subscriber → regions from which it is removed in this
-    transition, see `sequencing.expected`.
+    transition, see `sequencing.expected`. ``born``: the regions that this record gives their first place; None: those
+    that the record before does not have.
     """
 
     plan: Plan
@@ -114,6 +115,7 @@ class Record:
     ended: Mapping[str, tuple[tuple[str, int], ...]] = field(default_factory=dict)
     expected: frozenset[Pair] = frozenset()
     leaving: Members = field(default_factory=dict)
+    born: frozenset[str] | None = None
 
     def old_epochs(self) -> tuple[OldEpoch, ...]:
         """Return the epochs that the transition ends, each region's in order."""

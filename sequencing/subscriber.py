@@ -125,7 +125,9 @@ class Subscriber:
             return []  # it is about others
         self._plan = plan
         fresh = self._grants.take(record)
-        if before is not None:
+        if record.born is not None:
+            self._unborn |= record.born.intersection(fresh)
+        elif before is not None:
             self._unborn.update(region for region in fresh if region not in before.paths)
         self._take_in(fresh)
         self._grants.require_kept(plan.epoch)

@@ -66,27 +66,51 @@ People = Mapping[str, PeopleChange]
 
 
 class Told(NamedTuple):
-    """One announcement: the plan, the parts of the plans before it that end, and what changes for whom."""
+    """One announcement: the plan, the parts of the plans before it that end, and what changes for whom.
+
+    ``born``: the regions that have a place for the first time. ``is_growth``: whether nothing else changes in the plan.
+    """
 
     plan: Plan
     behind: tuple[Plan, ...] = ()
     people: People = MappingProxyType({})
+    born: frozenset[str] = frozenset()
+    is_growth: bool = False
 
-    def standing_of(self, name: str, connection: int, before: Standing) -> Standing:
-        """Return the standing of a name, as its connection is to know it; ``before``: the one before.
 
-        What an earlier connection of the name has does not matter.
+class Viewpoint:
+    """What is announced, as one connection sees it: most of it concerns others."""
+
+    def __init__(self) -> None:
+        """Of a connection that has no name yet; see `belong_to`."""
+        self._name, self._connection = "", 0
+        self._standing = Standing()
+        self._placing: frozenset[str] = frozenset()
+
+    def belong_to(self, name: str, connection: int) -> None:
+        """Be that of a connection, by its name and incarnation."""
+        self._name, self._connection = name, connection
+
+    def await_places(self, regions: frozenset[str]) -> None:
+        """Be concerned by these regions' first places."""
+        self._placing = regions
+
+    def concerns(self, told: Told) -> bool:
+        """Return whether an announcement has news for the connection."""
+        return not told.is_growth or self._name in told.people or not self._placing.isdisjoint(told.born)
+
+    def record(self, told: Told) -> Record:
+        """Return an announcement, each in its turn, as a record for the connection alone.
+
+        What an earlier connection of its name has does not matter.
         """
-        change = self.people.get(name)
-        if change is None or (change.heard is not None and change.heard.incarnation < connection):
-            return before
-        return change.after(before)
-
-    def record(self, name: str, standing: Standing) -> Record:
-        """Return what concerns one name, as a record."""
-        members: Members = {name: standing.regions} if standing.regions else {}
-        heard = {name: standing.heard} if standing.heard is not None else {}
-        return Record(self.plan, members, heard, self.behind)
+        change = told.people.get(self._name)
+        if change is not None and (change.heard is None or change.heard.incarnation >= self._connection):
+            self._standing = change.after(self._standing)
+        standing = self._standing
+        members: Members = {self._name: standing.regions} if standing.regions else {}
+        heard = {self._name: standing.heard} if standing.heard is not None else {}
+        return Record(told.plan, members, heard, told.behind, born=told.born)
 
 
 def with_people(record: Record, standings: Mapping[str, Standing]) -> Record:
@@ -173,9 +197,16 @@ class Entry(NamedTuple):
             plan = _keep(key, changed(before if before is not None else NOTHING, self.plan))
         try:
             people = {name: _read_person(entry) for name, entry in self.people.items()}
-            return Told(plan, tuple(map(Plan.from_document, self.behind)), people)
+            known = before if before is not None else NOTHING
+            regions = self.plan.get("regions", {})
+            born = frozenset(region for region in regions if region not in known.paths)
+            is_growth = self.plan.keys() <= _OF_GROWTH and len(born) == len(regions) and plan.epoch == known.epoch
+            return Told(plan, tuple(map(Plan.from_document, self.behind)), people, born, is_growth)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise PlanError(f"this is not the news of a gamecast network: {error!r}") from error
+
+
+_OF_GROWTH = {"epoch", "version", "regions"}
 
 
 def read_entry(text: bytes) -> Entry:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from adapters.leadership import LEASE_MS, Seen
 from adapters.redis.announced import wire_message
-from adapters.redis.connection import Script
+from adapters.redis.connection import RedisConnection, Script
 from adapters.redis.control import REGIONS_MAX, SOLE_NODE, TTL_MS, RedisControl
 from adapters.redis.controlkeys import ControlKeys
 from adapters.redis.lease import LeaseWatch
@@ -42,9 +43,17 @@ class LeaderControl(RedisControl):
         super().__init__(url)
         self._watch = LeaseWatch()
         self._ledger = Ledger()
+        self._using = asyncio.Lock()
+        """Held for what reads or writes the ledger."""
+        self._waiting = RedisConnection(url, SOLE_NODE)
+        """Blocks until there is a new request."""
 
     async def look(self, token: str, lease_ms: int) -> Seen | None:
         """See `Control.look`."""
+        async with self._using:
+            return await self._look(token, lease_ms)
+
+    async def _look(self, token: str, lease_ms: int) -> Seen | None:
         stale = self._watch.stale(time.monotonic(), lease_ms)
         known = self._ledger
         leads, *rest = await self._lead("look", token, lease_ms, BLIND_MS, TTL_MS, stale, known.noted)
@@ -58,6 +67,7 @@ class LeaderControl(RedisControl):
         is_known = not taken and int(number) == known.number and int(noted) >= known.noted
         if not is_known or not known.take(changes):
             self._ledger = known = await self._load(int(noted))
+        touched, known.touched = known.touched, set()
         announced = known.announced.plan if known.announced is not None else None
         return Seen(
             known.record,
@@ -70,6 +80,7 @@ class LeaderControl(RedisControl):
             int(expected),
             bool(taken),
             {name.decode(): run.decode() for name, run in _pairs(doubted)},
+            frozenset(touched) if touched is not None else None,
             bool(is_sole),
             int(connections),
         )
@@ -77,18 +88,20 @@ class LeaderControl(RedisControl):
     async def asked(self, after: str, *, block_ms: int) -> None:
         """See `Control.asked`."""
         command = "XREAD", "COUNT", 1, "BLOCK", block_ms, "STREAMS", ControlKeys.asked, ControlKeys.changes
-        await self._connection.call(*command, *after.split(" "), timeout_s=block_ms / 1000 + LATE_S_MAX)
+        await self._waiting.call(*command, *after.split(" "), timeout_s=block_ms / 1000 + LATE_S_MAX)
 
     async def keep(self, token: str, lease_ms: int) -> bool:
         """See `Control.keep`."""
-        return bool(await self._lead("keep", token, lease_ms))
+        async with self._using:
+            return bool(await self._lead("keep", token, lease_ms))
 
     async def save(self, token: str, record: Record) -> bool:
         """See `Control.save`."""
-        if not await self._write(token, self._ledger.saving(record)):
-            return False
-        self._ledger.wrote(record)
-        return True
+        async with self._using:
+            if not await self._write(token, self._ledger.saving(record)):
+                return False
+            self._ledger.wrote(record)
+            return True
 
     async def announce(self, token: str, record: Record) -> bool:
         """See `Control.announce`."""
@@ -97,6 +110,10 @@ class LeaderControl(RedisControl):
             return await self.keep(token, LEASE_MS)
         if not await self._keep_past(token, record):
             return False
+        return await self._announce(token, record, record)
+
+    async def grant(self, token: str, record: Record) -> bool:
+        """See `Control.grant`."""
         return await self._announce(token, record, record)
 
     async def settle(self, token: str, record: Record) -> bool:
@@ -111,15 +128,22 @@ class LeaderControl(RedisControl):
 
     async def begin_to_plan(self, token: str) -> Mapping[str, Interest] | None:
         """See `Control.begin_to_plan`."""
-        if not await self._write(token, [("DEL", ControlKeys.sole)]):
-            return None
-        self._ledger.number += 1
-        # What is told from now on is noted.
-        return await self._ledger.read_interests(self._connection.call, self._connection.pipeline)
+        async with self._using:
+            if not await self._write(token, [("DEL", ControlKeys.sole)]):
+                return None
+            self._ledger.number += 1
+            # What is told from now on is noted.
+            return await self._ledger.read_interests(self._connection.call, self._connection.pipeline)
 
     async def resign(self, token: str) -> None:
         """Release the lease."""
-        await self._lead("resign", token)
+        async with self._using:
+            await self._lead("resign", token)
+
+    async def close(self) -> None:
+        """Release the connections."""
+        await self._waiting.close()
+        await super().close()
 
     async def register_node(self, name: str, url: str, *, may_lose: bool = False) -> None:
         """Register a sequencing node, whose server is at ``url`` (empty: the control Redis); the next plans use it.
@@ -144,10 +168,11 @@ class LeaderControl(RedisControl):
         return ledger
 
     async def _announce(self, token: str, record: Record, saved: Record, *more: tuple[Any, ...]) -> bool:
-        if not await self._write(token, [*self._ledger.announcing(record, saved), *more]):
-            return False
-        self._ledger.wrote(saved, record)
-        return True
+        async with self._using:
+            if not await self._write(token, [*self._ledger.announcing(record, saved), *more]):
+                return False
+            self._ledger.wrote(saved, record)
+            return True
 
     async def _write(self, token: str, commands: Sequence[tuple[Any, ...]]) -> bool:
         arguments: list[Any] = []
@@ -164,7 +189,9 @@ class LeaderControl(RedisControl):
         regions = [region for plan in left for region in plan.paths]
         for start in range(0, len(regions), REGIONS_MAX):
             some = regions[start : start + REGIONS_MAX]
-            if not await self._lead("past", token, number, PAST_KEPT_MS, document, *some):
+            async with self._using:
+                kept = await self._lead("past", token, number, PAST_KEPT_MS, document, *some)
+            if not kept:
                 return False
         return True
 

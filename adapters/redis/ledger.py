@@ -55,6 +55,8 @@ class Ledger:
         """The regions to be published to that had no place when that was last looked at."""
         self.noted = 0
         """How many changes are known."""
+        self.touched: set[str] | None = None
+        """The names that these concern, since that was looked at last; None: any."""
         self.number = -1
         """How often the state was written; -1: it is not known."""
 
@@ -95,6 +97,8 @@ class Ledger:
 
     def _take_one(self, fields: Sequence[bytes]) -> None:
         verb, who = fields[0], fields[1]
+        if self.touched is not None and verb != b"place":
+            self.touched.add(who.decode())
         if verb == b"gone":
             self.interests.pop(who.decode(), None)
         elif verb == b"place":

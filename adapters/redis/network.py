@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 from adapters.leadership import RESUME_S, Control, NodeOperator
 from adapters.manager import Manager
-from adapters.redis.announced import Standing, Told, with_people
+from adapters.redis.announced import Viewpoint, with_people
 from adapters.redis.control import RedisControl
 from adapters.redis.controlclient import ControlClient
 from adapters.redis.leadercontrol import LeaderControl
@@ -56,7 +56,7 @@ class RedisNetwork(ControlClient):
         self._routes = routes or {}
         super().__init__(self.way_to_control(), asyncio.Lock())
         self._watch = self.way_to_control()
-        self._standing = Standing()
+        self._viewpoint = Viewpoint()
         self._manager: Manager | None = None
         self._managing: asyncio.Task[None] | None = None
 
@@ -96,6 +96,7 @@ class RedisNetwork(ControlClient):
         """See `Network.introduce`. From now on this connection is a leader candidate, see `stand`."""
         connection = await super().introduce(name)
         self._watch.watches_names = True
+        self._viewpoint.belong_to(name, connection)
         self.stand(self.way_to_leading())
         return connection
 
@@ -119,11 +120,7 @@ class RedisNetwork(ControlClient):
         if self._watch.superseded.pop(self._name, 0) > self._connection:
             raise Superseded(superseded_message(self._name))
         self._watch.superseded.clear()
-        return [self._record(each) for each in told]
-
-    def _record(self, told: Told) -> Record:
-        self._standing = told.standing_of(self._name, self._connection, self._standing)
-        return told.record(self._name, self._standing)
+        return [self._viewpoint.record(each) for each in told]
 
     async def listed(self) -> Record | None:
         """See `Network.listed`."""

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Generic, TypeVar
 
 from adapters.backoff import Backoff
-from adapters.redis.announced import Standing, Told
+from adapters.redis.announced import Told, Viewpoint
 from adapters.redis.control import RedisControl
 from adapters.redis.controlclient import ControlClient
 from adapters.redis.network import RedisNetwork
@@ -262,9 +262,9 @@ class SharedView(ControlClient):
         self.url = shared.url
         self.changed = asyncio.Event()
         """Set when there may be news for this connection."""
-        self._told: Plan | None = None
-        """The plan of the last announcement that concerned it: most are about others that join."""
-        self._standing = Standing()
+        self._viewpoint = Viewpoint()
+        self._wants_newest = False
+        """Whether it is to hear the newest plan, although that did not concern it."""
         self._passed: Place = 0, 0
         self._restarts = len(shared.news.restarts)
         self._stopping = False
@@ -283,6 +283,24 @@ class SharedView(ControlClient):
     def cannot_lead(self) -> Exception | None:
         """See `ControlClient`."""
         return self._shared.cannot_lead
+
+    async def introduce(self, name: str) -> int:
+        """See `Network.introduce`."""
+        connection = await super().introduce(name)
+        self._viewpoint.belong_to(name, connection)
+        return connection
+
+    async def place(self, regions: frozenset[str]) -> None:
+        """See `Network.place`."""
+        self._viewpoint.await_places(regions)
+        newest = self._shared.news.after(None)
+        placed = frozenset(region for region in regions for told in newest or () if region in told.plan.paths)
+        if placed:
+            # They were given one in an announcement that did not concern this connection then.
+            self._wants_newest = True
+            self.changed.set()
+        if regions - placed:
+            await super().place(regions - placed)
 
     async def join(self, request: Request) -> bool:
         """See `Network.join`."""
@@ -315,12 +333,11 @@ class SharedView(ControlClient):
             told = self._shared.news.after(max(_place(after), self._passed) if after is not None else None)
             if told is None:
                 told = await self._control.news(after, block_ms=1, turn=self._turn)
-            records: list[Record] = []
-            for each in told:
-                if self._concerns(each):
-                    self._told = each.plan
-                    self._standing = each.standing_of(self._name, self._connection, self._standing)
-                    records.append(each.record(self._name, self._standing))
+            concerning = [each for each in told if after is None or self._viewpoint.concerns(each)]
+            if not concerning and not told and self._wants_newest:
+                self._wants_newest = False
+                concerning = self._shared.news.after(None) or []
+            records = [self._viewpoint.record(each) for each in concerning]
             if records:
                 return records
             if told:
@@ -332,17 +349,10 @@ class SharedView(ControlClient):
 
     def offer(self, told: Sequence[Told]) -> None:
         """Wake this connection if an announcement concerns it; otherwise skip them."""
-        if any(map(self._concerns, told)):
+        if any(map(self._viewpoint.concerns, told)):
             self.changed.set()
         elif not self.changed.is_set():  # else it has yet to read what was before that
             self._passed = _place(told[-1].plan)
-
-    def _concerns(self, told: Told) -> bool:
-        """Return whether an announcement has news for this connection."""
-        plan, before = told.plan, self._told
-        if before is None or self._name in told.people:
-            return True
-        return not plan.is_laid_out_as(before) or plan.nodes != before.nodes or plan.runs != before.runs
 
     async def stop_watching(self) -> None:
         """See `Network.stop_watching`."""

@@ -152,6 +152,7 @@ class NodeReaders:
         frame_bytes = 1
         try:
             while not self._stopping:
+                was_draining = self._draining  # what comes during a look that began before may be missing in it
                 try:
                     found = await self._look(node, reading, frame_bytes)
                     backoff.reset()
@@ -176,7 +177,7 @@ class NodeReaders:
                 self._taker.take(found)
                 for place in reading.reader.hidden():
                     self._taker.announce(Gap(*place))
-                if not found.frames and self._draining:
+                if not found.frames and was_draining:
                     return
                 # The application first, then the next request; and when much comes, not for every little of it.
                 for _ in range(READ_PAUSE_ROUNDS if len(found.frames) >= READ_PAUSE_FRAMES else READ_ROUNDS):

@@ -116,7 +116,8 @@ def measure_crowds(
 ) -> dict[str, list[dict[str, Any]]]:
     """Return peer → what `Crowd` says of each size: (connections, processes) each. Blocks.
 
-    The manager and the redis-server have a process each; all ``nodes`` are in that server. Raises `EmbeddedServerError` and `TrialError`.
+    The manager and the redis-server have a process each; all ``nodes`` are in that server. Raises `EmbeddedServerError`
+    and `TrialError`.
     """
     found: dict[str, list[dict[str, Any]]] = {}
     for peer in PARTS:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from copy import deepcopy
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
@@ -12,6 +13,7 @@ from typing import Any, NamedTuple
 from laboratory.simulation.engine import Call, Engine, Lost, Process, Sleep, Task, Wait
 from laboratory.simulation.lines import plan_along
 from placement.planner import make_plan
+from sequencing.beside import granted_beside, moving_regions, rebased, to_prepare
 from sequencing.everywhere import everywhere
 from sequencing.frames import FrameKind, LinkedFrame, PublishedFrame, decode_body
 from sequencing.manager import next_record
@@ -29,6 +31,13 @@ LEASE_MS = 120.0
 RELAY_FRAMES_MAX = 4
 
 
+class Fence(NamedTuple):
+    """What a leader writes with: its token, and how often the state was written, as it knows."""
+
+    token: int
+    written: int
+
+
 @dataclass(slots=True)
 class Store:
     """The control store: durable, and atomic in each call."""
@@ -40,6 +49,8 @@ class Store:
     is_sole: bool = False
     """Whether joins are granted in place, because one node has all regions."""
     token: int = 0
+    written: int = 0
+    """How often the record was saved or announced."""
     lease_until: float = 0.0
     incarnation: int = 0
 
@@ -66,9 +77,37 @@ class Store:
         self.is_sole = False
         return dict(self.interests)
 
-    def settle(self, token: int, record: Record) -> bool:
+    def grant(self, fence: Fence, record: Record) -> bool:
+        """Save and announce in one step; its transition goes on."""
+        return self._write(fence) and self._save(record) and self._announce(record)
+
+    def settle(self, fence: Fence, record: Record) -> bool:
         """Save and announce in one step."""
-        return self.save(token, record) and self.announce(token, record)
+        return self.grant(fence, record)
+
+    def save(self, fence: Fence, record: Record) -> bool:
+        """Keep a record."""
+        return self._write(fence) and self._save(record)
+
+    def announce(self, fence: Fence, record: Record) -> bool:
+        """Announce a plan that all nodes know; once."""
+        return self._write(fence) and self._announce(record)
+
+    def _write(self, fence: Fence) -> bool:
+        """Write, if the leader leads still, and nothing was written since it looked: an earlier call may be late."""
+        if fence != (self.token, self.written):
+            return False
+        self.written += 1
+        return True
+
+    def _save(self, record: Record) -> bool:
+        self.record = record
+        return True
+
+    def _announce(self, record: Record) -> bool:
+        if not self.announced or _number(self.announced[-1].plan) < _number(record.plan):
+            self.announced.append(record)
+        return True
 
     def acquire(self, now: float) -> int | None:
         """Give the free lease to the first candidate that asks; the token fences earlier leaders."""
@@ -85,27 +124,13 @@ class Store:
         self.lease_until = now + LEASE_MS
         return True
 
-    def save(self, token: int, record: Record) -> bool:
-        """Keep a record, if the leader with this token leads still."""
-        if token != self.token:
-            return False
-        self.record = record
-        return True
-
-    def announce(self, token: int, record: Record) -> bool:
-        """Announce a plan that all nodes know; once."""
-        if token != self.token:
-            return False
-        if not self.announced or _number(self.announced[-1].plan) < _number(record.plan):
-            self.announced.append(record)
-        return True
-
     def look(self, token: int, now: float) -> Seen | None:
         """Tell the leader with this token all that it decides by, and prolong its lease."""
         if not self.renew(token, now):
             return None
         told = _number(self.announced[-1].plan) if self.announced else (1, 1)
-        return Seen(self.record, dict(self.interests), set(self.published), _number(self.record.plan) <= told)
+        is_announced = _number(self.record.plan) <= told
+        return Seen(self.record, dict(self.interests), set(self.published), is_announced, self.written)
 
     def news(self, seen: int) -> list[Record] | None:
         """Return the plans announced after the first ``seen``, None when there are none."""
@@ -119,6 +144,15 @@ class Seen(NamedTuple):
     interests: dict[str, Interest]
     published: set[str]
     announced: bool
+    written: int
+
+
+@dataclass(slots=True)
+class Hand:
+    """A leader's hold on the store."""
+
+    token: int
+    written: int = 0
 
 
 class Network:
@@ -248,22 +282,23 @@ class Network:
             try:
                 token = yield Call(self.control, lambda: store.acquire(engine.now))
                 if token is not None:
-                    yield from self._lead(token)
+                    yield from self._lead(Hand(token))
             except Lost:
                 continue
 
-    def _lead(self, token: int) -> Steps:
+    def _lead(self, hand: Hand) -> Steps:
         store, engine = self.store, self.engine
         while True:
             runs = yield from self._runs(self.first_plan.runs)
-            seen = yield Call(self.control, lambda: store.look(token, self.engine.now) or False)
+            seen = yield Call(self.control, lambda: store.look(hand.token, self.engine.now) or False)
             if not seen:
                 return
+            hand.written = seen.written
             if seen.record.plan.sole:
                 if engine.now < self.alone_ms:
                     yield Sleep(5)
                 else:
-                    yield from self._list_regions(seen.record, token)
+                    yield from self._list_regions(seen.record, hand)
                 continue
             following = next_record(
                 seen.record,
@@ -276,16 +311,42 @@ class Network:
                 expected=self.expected,
             )
             if following is not None:
-                yield Call(self.control, partial(store.save, token, following))
+                if seen.announced and not seen.record.behind and engine.random.random() < 0.5:
+                    now = yield from self._grant_beside(seen.record, frozenset(), hand)
+                    following = rebased(seen.record, following, now) if now is not None else None
+                if following is not None:
+                    yield from self._write(hand, store.save, following)
             elif seen.record.behind:
-                yield from self._move(seen.record, token)
+                yield from self._move(seen.record, hand)
             else:
                 yield Sleep(5)
 
-    def _list_regions(self, record: Record, token: int) -> Steps:
+    def _grant_beside(self, record: Record, busy: AbstractSet[str], hand: Hand) -> Steps:
+        """Grant joins while a plan is made or brought to the nodes; return the record that is so then, None if that is
+        not known."""
+        store = self.store
+        try:
+            seen = yield Call(self.control, lambda: store.look(hand.token, self.engine.now) or False)
+            if not seen or seen.written != hand.written:
+                return None
+            if self.expected - record.expected:
+                return record
+            nodes = dict.fromkeys(self.machines, "")
+            following = granted_beside(record, seen.interests, seen.published, nodes=nodes, busy=busy)
+            if following is None:
+                return record
+            for task in to_prepare(record, following):
+                perform = partial(task.perform, self.machines[task.node])
+                if (yield self.at(task.node, record.plan.runs, perform)) is not True:
+                    return record
+            return following if (yield from self._write(hand, store.grant, following)) else None
+        except Lost:
+            return None
+
+    def _list_regions(self, record: Record, hand: Hand) -> Steps:
         """Begin to make plans, where the only node had all regions."""
         store, node = self.store, record.plan.sole
-        answer = yield Call(self.control, lambda: (store.begin_to_plan(token),))
+        answer = yield Call(self.control, lambda: (store.begin_to_plan(hand.token),))
         interests = answer[0]
         if interests is None:
             return
@@ -293,11 +354,16 @@ class Network:
         yield self.at(node, {}, partial(begin_listed(record, interests).perform, machine))
         begun = yield self.at(node, {}, partial(begin_no_more.perform, machine))
         following = first_listed(record, interests, begun)
-        yield Call(self.control, partial(store.settle, token, following))
+        yield from self._write(hand, store.settle, following)
 
-    def _leads(self, token: int) -> Steps:
+    def _write(self, hand: Hand, write: Callable[[Fence, Record], bool], record: Record) -> Steps:
+        done = yield Call(self.control, partial(write, Fence(hand.token, hand.written), record))
+        hand.written += bool(done)
+        return done
+
+    def _leads(self, hand: Hand) -> Steps:
         store, engine = self.store, self.engine
-        return (yield Call(self.control, lambda: store.renew(token, engine.now)))
+        return (yield Call(self.control, lambda: store.renew(hand.token, engine.now)))
 
     def _runs(self, nodes: Iterable[str]) -> Steps:
         """Ask nodes which run they are in; those that do not answer are left out."""
@@ -310,14 +376,14 @@ class Network:
                 continue
         return found
 
-    def _move(self, record: Record, token: int) -> Steps:
+    def _move(self, record: Record, hand: Hand) -> Steps:
         """Bring a transition to its end, unless a node of it turns out to have restarted."""
         store, runs = self.store, record.plan.runs
-        transition = Transition(record)
+        transition, busy = Transition(record), moving_regions(record)
         announced = False
         while not transition.finished:
             if transition.prepared and not announced:
-                announced = yield Call(self.control, partial(store.announce, token, record))
+                announced = yield from self._write(hand, store.announce, record)
                 if not announced:
                     return
             for task in transition.tasks():
@@ -326,12 +392,16 @@ class Network:
                 except Lost:
                     answer = False
                 transition.done(task, answer)
+            if announced and self.engine.random.random() < 0.5:
+                record = yield from self._grant_beside(record, busy, hand)
+                if record is None:
+                    return
             if transition.tasks():
                 found = yield from self._runs(runs)
-                if any(run != runs[node] for node, run in found.items()) or not (yield from self._leads(token)):
+                if any(run != runs[node] for node, run in found.items()) or not (yield from self._leads(hand)):
                     return
-        if announced or (yield Call(self.control, partial(store.announce, token, record))):
-            yield Call(self.control, partial(store.save, token, record.settled()))
+        if announced or (yield from self._write(hand, store.announce, record)):
+            yield from self._write(hand, store.save, record.settled())
 
     def _carry(self) -> list[Task]:
         names = sorted(self.machines)

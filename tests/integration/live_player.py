@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from random import Random
 from typing import Self
 
-from adapters.redis.announced import Standing, Told
+from adapters.redis.announced import Told, Viewpoint
 from adapters.redis.leadercontrol import LeaderControl
 from adapters.redis.node import RedisNode
 from laboratory.simulation.network import events_in
@@ -136,7 +136,7 @@ class LivePlayer(Live):
         self.subscriber = Subscriber(name, incarnation)
         self._unplaced: set[str] = set()
         self._placing = frozenset[str]()
-        self._standing = Standing()
+        self._viewpoint = Viewpoint()
         self._beat_at: float | None = None
         self.start(self._tell, *map(self._lane, nodes), *map(self._reader, nodes))
 
@@ -166,8 +166,8 @@ class LivePlayer(Live):
         return not self.publisher.buffered.events and self.subscriber.joined == self.subscriber.wanted
 
     def record_of(self, told: Told) -> Record:
-        self._standing = told.standing_of(self.name, self.incarnation, self._standing)
-        return told.record(self.name, self._standing)
+        self._viewpoint.belong_to(self.name, self.incarnation)
+        return self._viewpoint.record(told)
 
     def heard(self, record: Record) -> None:
         super().heard(record)

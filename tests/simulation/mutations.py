@@ -18,6 +18,7 @@ NODE, ORDERING, JOINS = "sequencing/node.py", "sequencing/ordering.py", "sequenc
 LANES, DELIVERY = "sequencing/lanes.py", "sequencing/delivery.py"
 CUT = "sequencing/cut.py"
 CAUSAL_WAIT = "sequencing/causal_wait.py"
+BESIDE = "sequencing/beside.py"
 PUBLISHER, OUTBOX, SUBSCRIBER = "sequencing/publisher.py", "sequencing/outbox.py", "sequencing/subscriber.py"
 GRANTS, SHADOWS = "sequencing/grants.py", "sequencing/shadows.py"
 SESSION, FOLLOWED = "sequencing/session.py", "sequencing/followed.py"
@@ -490,10 +491,46 @@ MUTATIONS = (
         "    found = listed(record, interests, frozenset())\n",
     ),
     Mutation(
+        "who has what moves is granted more beside that",
+        BESIDE,
+        "busy.isdisjoint(joins) and busy.isdisjoint(members.get(name, ()))",
+        "True",
+    ),
+    Mutation(
+        "what is not ordered is granted beside a plan",
+        BESIDE,
+        " and can_follow_all(following, grown[name])",
+        "",
+    ),
+    Mutation(
+        "a plan goes on top of grants that tie what it moves to something else",
+        BESIDE,
+        " or any(not moved.isdisjoint(now.members[name]) for name in granted)",
+        "",
+    ),
+    Mutation(
+        "a plan undoes what was granted while it was made",
+        BESIDE,
+        "members=_merged(base.members, following.members, now.members),",
+        "members=following.members,",
+    ),
+    Mutation(
+        "a plan undoes the places that were given while it was made",
+        BESIDE,
+        "plan=_on_top(base.plan, following.plan, now.plan),",
+        "plan=following.plan,",
+    ),
+    Mutation(
+        "nodes do not prepare what begins beside a plan",
+        BESIDE,
+        "new = sorted(regions_between(before.plan, plan))",
+        "new = []",
+    ),
+    Mutation(
         "a request that was held up counts",
         RECORD,
-        "            if (self.incarnation, self.said) < (before.incarnation, before.said):\n                return None\n",
-        "",
+        "if (self.incarnation, self.said) < (before.incarnation, before.said):",
+        "if False:",
     ),
     Mutation(
         "a request drops what was wanted before",

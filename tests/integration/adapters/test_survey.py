@@ -285,7 +285,7 @@ async def test_a_node_that_was_restarted_is_found_until_it_is_taken_back(two_red
     assert (away["subject"], away["level"]) == ("n2", "problem")
     network.stand(LeaderControl(url))
     await seen_when(
-        url, lambda state: state.plan is not None and state.plan.epoch == state.plan.first_epoch + 1 and at_rest(state)
+        url, lambda state: state.plan is not None and state.plan.epoch == state.plan.first_epoch + 2 and at_rest(state)
     )
     assert {each["level"] for each in await asyncio.to_thread(doctor, url, expected=0)} <= {"warning"}
     await network.close()

@@ -9,13 +9,18 @@ from typing import Any, cast
 
 import pytest
 
-from adapters.redis.announced import Told, people_between
+from adapters.redis.announced import Told, news_text, read_entry
 from adapters.shared.network import RECORDS_KEPT, SharedNews, SharedView
 from sequencing.plan import Atom, AtomId, Plan
 from sequencing.record import Interest, Record
 from tests.patience import patience
 
 PLAN = Plan(1, 1, "acyclic", {"a": "redis://a"}, {"forest": ("a",)}, (Atom(AtomId(1), ("forest",), "a"),))
+
+
+def told(before: Record | None, record: Record) -> Told:
+    """Return a record as it is announced after another."""
+    return read_entry(news_text(before, record)).told_after(before.plan if before is not None else None)
 
 
 class Announcing:
@@ -27,11 +32,11 @@ class Announcing:
         self._closed = False
         self.superseded: dict[str, int] = {}
         self._newest: Record | None = None
+        self.placed: list[tuple[str, frozenset[str]]] = []
 
     def announce(self, *records: Record) -> None:
         for record in records:
-            people = people_between(self._newest, record)
-            self._records.append(Told(record.plan, people=people))
+            self._records.append(told(self._newest, record))
             self._newest = record
         self._more.set()
 
@@ -46,6 +51,9 @@ class Announcing:
                 return []
             self._more.clear()
             await self._more.wait()
+
+    async def place(self, name: str, connection: int, regions: frozenset[str]) -> None:
+        self.placed.append((name, regions))
 
     born = b"1"
 
@@ -75,7 +83,8 @@ class World:
 
     def of(self, name: str, record: Record) -> Record:
         """Return what a record says of a name."""
-        return Record(record.plan, {name: record.members[name]}, {name: record.heard[name]})
+        heard = replace(record.heard[name], since={})
+        return Record(record.plan, {name: record.members[name]}, {name: heard}, born=frozenset())
 
     def joined(self, name: str, *, layout: Plan | None = None) -> Record:
         """Return the next record, in which somebody has joined."""
@@ -101,7 +110,7 @@ async def settled() -> None:
 async def test_who_joins_is_told_and_who_is_there_already_sleeps(world: World) -> None:
     world.control.announce(first := world.joined("here"))
     here = await world.view("here")
-    assert await here.news(None, block_ms=0) == [world.of("here", first)]
+    assert await here.news(None, block_ms=0) == [replace(world.of("here", first), born=frozenset({"forest"}))]
     waiting = asyncio.create_task(here.news(first.plan, block_ms=0))
     for number in range(3 * RECORDS_KEPT):
         world.control.announce(world.joined(f"other-{number}"))
@@ -119,8 +128,8 @@ async def test_what_concerns_it_is_not_forgotten_for_what_comes_right_behind(wor
     waiting = asyncio.create_task(here.news(first.plan, block_ms=0))
     await settled()
     own, other = world.joined("here"), world.joined("other")
-    here.offer([Told(own.plan, people=people_between(first, own))])
-    here.offer([Told(other.plan, people=people_between(own, other))])
+    here.offer([told(first, own)])
+    here.offer([told(own, other)])
     world.control.announce(own, other)
     assert await waiting == [world.of("here", own)]
 
@@ -128,19 +137,43 @@ async def test_what_concerns_it_is_not_forgotten_for_what_comes_right_behind(wor
 @pytest.mark.parametrize(
     "changed",
     [
-        replace(PLAN, paths={"forest": ("a",), "river": ("a",)}),
+        replace(PLAN, epoch=2),
+        replace(PLAN, atoms=()),
         replace(PLAN, nodes={"a": "redis://elsewhere"}),
         replace(PLAN, runs={"a": "another run"}),
     ],
 )
-async def test_a_new_layout_and_other_nodes_are_told_to_everybody(world: World, changed: Plan) -> None:
+async def test_a_region_that_moves_and_other_nodes_are_told_to_everybody(world: World, changed: Plan) -> None:
     world.control.announce(first := world.joined("here"))
     here = await world.view("here")
     await here.news(None, block_ms=0)
     waiting = asyncio.create_task(here.news(first.plan, block_ms=0))
     await settled()
-    world.control.announce(told := world.joined("other", layout=changed))
-    assert await waiting == [Record(told.plan, {"here": first.members["here"]}, {"here": first.heard["here"]})]
+    world.control.announce(following := world.joined("other", layout=changed))
+    assert await waiting == [replace(world.of("here", first), plan=following.plan)]
+
+
+async def test_the_first_place_of_a_region_is_told_to_those_who_wait_for_it(world: World) -> None:
+    world.control.announce(first := world.joined("here"))
+    here, publishing, late = [await world.view(name) for name in ("here", "publishing", "late")]
+    waiting = []
+    for view in (here, publishing, late):
+        await view.news(None, block_ms=0)
+        waiting.append(asyncio.create_task(view.news(first.plan, block_ms=0)))
+    await publishing.place(frozenset({"river"}))
+    assert world.control.placed == [("publishing", {"river"})]
+    await settled()
+    paths = {**PLAN.paths, "river": ("a",)}
+    world.control.announce(growing := world.joined("other", layout=replace(PLAN, paths=paths)))
+    [record] = await waiting[1]
+    assert (record.plan, record.born) == (growing.plan, {"river"})
+    assert not waiting[0].done()
+    await late.place(frozenset({"river"}))
+    [record] = await waiting[2]
+    assert record.plan == growing.plan
+    assert len(world.control.placed) == 1, "it has a place already"
+    assert not waiting[0].done()
+    waiting[0].cancel()
 
 
 async def test_who_comes_to_look_late_gets_all_that_concerns_it_in_order(world: World) -> None:

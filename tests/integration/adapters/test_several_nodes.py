@@ -1,0 +1,139 @@
+"""A network of several nodes: what a join costs, and that it waits for nothing that does not concern it."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+
+import pytest
+import redis
+
+import adapters.leader
+import gamecast
+from adapters.embedded.server import EmbeddedServer, EmbeddedServers
+from adapters.redis.controlkeys import ControlKeys
+from adapters.redis.leadercontrol import LeaderControl
+from adapters.redis.relays import RedisRelays
+from adapters.redis.survey import survey
+from gamecast import Client
+from tests.events import take
+from tests.patience import patience
+
+RING = ("ab", "bc", "cd", "de", "ef", "fa")
+"""Subscribers whose regions overlap around a ring, so that some paths have links."""
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    while not holds():  # noqa: ASYNC110 - Redis is asked from outside
+        await asyncio.sleep(0.05)
+
+
+@asynccontextmanager
+async def three_nodes(url: str, *servers: str) -> AsyncIterator[RedisRelays]:
+    """Register nodes on some servers, by turns, or in the control Redis, and carry their links."""
+    control = LeaderControl(url)
+    for number, at in zip(range(1, 4), itertools.cycle(servers or [""]), strict=False):
+        await control.register_node(f"n{number}", at)
+    await control.close()
+    relays = RedisRelays(url)
+    relays.start()
+    yield relays
+    await relays.stop()
+
+
+async def ring(url: str, stack: AsyncExitStack) -> list[Client]:
+    """Connect subscribers around a ring, and have each join its regions."""
+    clients = [await stack.enter_async_context(gamecast.connect(url, name=f"ring-{regions}")) for regions in RING]
+    for client, regions in zip(clients, RING, strict=True):
+        await client.subscribe(*regions)
+    return clients
+
+
+async def test_who_has_nothing_to_do_with_what_moves_joins_while_that_cannot_go_on(
+    redis_server: EmbeddedServer,
+) -> None:
+    url = redis_server.url
+    async with AsyncExitStack() as stack, three_nodes(url) as relays:
+        clients = await ring(url, stack)
+        apart = await stack.enter_async_context(gamecast.connect(url, name="apart"))
+        await apart.subscribe("x", "y")
+        plan = await apart.plan()
+        assert plan is not None
+        assert plan.links
+        await relays.stop()
+        for region in "abcdef":
+            await clients[0].publish(region, "stays on its link")
+        late = await stack.enter_async_context(gamecast.connect(url, name="late"))
+        moving = asyncio.create_task(late.subscribe("a", "c", "e"))
+        async with patience(10):
+            while (await survey(url)).transition is None:  # noqa: ASYNC110 - the survey is taken from outside
+                await asyncio.sleep(0.05)
+        async with patience(5):
+            await apart.subscribe("z")
+            await apart.unsubscribe("x")
+            other = await stack.enter_async_context(gamecast.connect(url, name="other"))
+            await other.subscribe("z")
+            await other.publish("z", 1)
+            assert [event.payload for event in await take(apart, 1)] == [1]
+        assert not moving.done()
+        again = RedisRelays(url)
+        again.start()
+        stack.push_async_callback(again.stop)
+        async with patience(20):
+            await moving
+            await late.publish("a", 2)
+        found = await survey(url)
+        assert {each.name: each.waiting for each in found.connections if each.waiting} == {}
+
+
+async def test_what_a_join_costs_does_not_grow_with_the_connections(three_redis_servers: EmbeddedServers) -> None:
+    url, *others = three_redis_servers.urls
+    costs: list[list[float]] = []
+    async with three_nodes(url, *others), gamecast.share(url) as process, AsyncExitStack() as stack:
+        clients: list[Client] = []
+        with redis.Redis.from_url(url) as client:  # it has no node, so all that it does is for joins
+
+            def spent() -> tuple[int, int]:
+                info = client.info("stats")
+                return info["total_net_input_bytes"], info["total_net_output_bytes"]
+
+            for connections in (12, 204):
+                for number in range(len(clients), connections):
+                    clients.append(await stack.enter_async_context(process.connect(name=f"s{number}")))
+                    await clients[-1].subscribe(f"r{number} 0", f"r{number} 1")
+                before = spent()
+                for number in range(60):
+                    await clients[number % 12].subscribe(f"{connections} {number}")
+                costs.append([(now - then) / 60 for now, then in zip(spent(), before, strict=True)])
+    [few, many] = costs
+    assert many[0] < 1.3 * few[0], costs
+    assert many[1] < 1.3 * few[1], costs
+
+
+async def test_names_that_come_and_go_leave_nothing_behind_where_links_are(
+    redis_server: EmbeddedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(adapters.leader, "FORGET_EVERY_S", 0.2)
+    url = redis_server.url
+    async with AsyncExitStack() as stack, three_nodes(url):
+        await stack.enter_async_context(gamecast.connect(url, name="leads", resume_s=0.1))
+        clients = await ring(url, stack)
+        plan = await clients[0].plan()
+        assert plan is not None
+        assert plan.links
+        process = await stack.enter_async_context(gamecast.share(url))
+        for round_ in range(3):
+
+            async def come_and_go(number: int) -> None:
+                async with process.connect(name=f"guest {number}") as guest:
+                    await guest.subscribe("a")
+
+            await asyncio.gather(*(come_and_go(20 * round_ + number) for number in range(20)))
+        with redis.Redis.from_url(url) as client:
+            async with patience(20):
+                await until(lambda: not [*client.scan_iter("gamecast:{control}:*guest*")])
+                await until(lambda: client.hlen(ControlKeys.heard) <= 7)
+        await clients[0].publish("a", 1)
+        assert [event.payload for event in await take(clients[0], 1)] == [1]
