@@ -180,7 +180,7 @@ class Leader:
             and seen.is_announced(record.plan)
             and seen.expected == len(record.expected)
             and not seen.doubted
-            and [*seen.nodes] == [*record.plan.nodes]
+            and seen.nodes.keys() == record.plan.nodes.keys()
             and time.monotonic() < self._looked_at_nodes + LOOK_EVERY_MS / 1000
             and self._granted < GRANTED_MAX
         )
@@ -345,7 +345,8 @@ class Leader:
         if not is_calm or not self._has_planned:
             return record if await self._leads_until(deciding) else None
         asking = {name: seen.interests[name].after(record.heard.get(name)) for name in self._unheard}
-        busy = seen.published.union(*asking.values(), *(record.members.get(name, ()) for name in asking))
+        placing = seen.published - record.plan.paths.keys()
+        busy = placing.union(*asking.values(), *(record.members.get(name, ()) for name in asking))
         now, asked = record, seen.asked
         while not deciding.done():
             if not await self._next_request(asked, deciding):
@@ -367,7 +368,7 @@ class Leader:
         self, seen: Seen, record: Record, *, busy: AbstractSet[str], apart_from: AbstractSet[str] = frozenset()
     ) -> Record | None:
         """Return the record in which something is granted beside a plan that is being made or brought to the nodes."""
-        if seen.expected != len(record.expected) or seen.doubted or [*seen.nodes] != [*record.plan.nodes]:
+        if seen.expected != len(record.expected) or seen.doubted or seen.nodes.keys() != record.plan.nodes.keys():
             return None
         nodes = {name: url for name, url in self._there.items() if name in record.plan.nodes}
         interests = {name: seen.interests[name] for name in self._unheard - apart_from}

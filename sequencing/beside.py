@@ -2,8 +2,8 @@
 
 A plan that begins an epoch takes time: to make it, and to bring it to all nodes. Both concern only the components of
 the regions that move. A subscriber that has none of them, and joins none, is granted in place meanwhile what the plan
-in use orders already. That stays true: in place nothing is added but regions without atoms, and C1 to C4 hold for the regions
-that move and for the others by themselves (`sequencing.manager`).
+in use orders already. That stays true: in place nothing is added but regions without atoms, and C1 to C4 hold for the
+regions that move and for the others by themselves (`sequencing.manager`).
 
 While a plan is being made, grants change the record from which it was made. So the plan is put on top of what there is
 by then (`rebased`), unless a grant has touched what the plan moves: then another one is made.

@@ -50,7 +50,7 @@ TURNS = 3
 """After this many joins or leaves, too: each time, reading names all streams again."""
 
 MANY_CHANNELS = 32
-"""A reader of so many streams goes on listening when it is quiet: to name all of them in each wait costs more."""
+"""A reader of so many streams listens when it is quiet: to name all of them in each wait costs more."""
 
 QUIET_WAITS = 5
 """After this many waits in a row without a push, the connection is not worth its cost."""
@@ -76,7 +76,7 @@ class Pushes:
         self._channels: set[bytes] = set()
         self._come: deque[Pushed] = deque()
         self._deadline = Deadline()
-        self._lone = self._busy = self._quiet = self._turns = 0
+        self._lone = self._busy = self._quiet = self._turns = self._idle = 0
         self._refused = False
         self._waiting = self._interrupted = self._is_brief = False
         self._has_read = False
@@ -103,6 +103,7 @@ class Pushes:
                 self.end()
         elif waited:
             self._lone = self._lone + 1 if 0 < frames <= LITTLE_FRAMES else 0
+            self._idle = self._idle + 1 if not frames else 0
             if frames >= MUCH_FRAMES:
                 self._turns = 0
 
@@ -112,7 +113,9 @@ class Pushes:
         After any other result than True, only a read of the new streams shows what is there. ``turned``: the channels
         that are new, or gone, since the last call; None if any may be. Raises `Unreachable` when `interrupt` ends it.
         """
-        if not self.is_on and (self._refused or (self._lone < LONE_READS and self._turns < TURNS)):
+        is_idle = self._idle > 0 and len(channels) >= MANY_CHANNELS
+        is_due = is_idle or self._lone >= LONE_READS or self._turns >= TURNS
+        if not self.is_on and (self._refused or not is_due):
             return None
         self.has_asked = False
         if self.is_on and turned is not None and not turned:
@@ -207,7 +210,7 @@ class Pushes:
 
     def end(self) -> None:
         """Stop listening, until it is time again."""
-        self._lone = self._busy = self._quiet = self._turns = 0
+        self._lone = self._busy = self._quiet = self._turns = self._idle = 0
         self._channels = set()
         self._come.clear()
         if self._pause is not None:
