@@ -167,7 +167,7 @@ async def test_the_first_place_of_a_region_is_told_to_those_who_wait_for_it(worl
     world.control.announce(growing := world.joined("other", layout=replace(PLAN, paths=paths)))
     [record] = await waiting[1]
     assert record.plan == growing.plan
-    assert record.born == {"river"}
+    assert record.born == frozenset({"river"})
     assert not waiting[0].done()
     await late.place(frozenset({"river"}))
     [record] = await waiting[2]
