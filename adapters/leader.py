@@ -110,18 +110,15 @@ class Leader:
             await self._tend(seen, seen.record)
             return
         self._note(seen)
-        if self._is_calm(seen, seen.record):
-            if not self._unheard and not seen.published:
-                await self._rest(seen, seen.record)
-                return
-            granted = await self._granted_beside(seen, seen.record, busy=frozenset())
-            if granted is not None:
-                self._granted += 1
-                await self._control.settle(self._token, granted)
-                return
-        latest = await self._gather(seen) if seen.is_crowded(self._unheard) else seen
+        latest: Seen | None = await self._grant_at_once(seen)
+        if latest is not None and latest.is_crowded(self._unheard):
+            latest = await self._gather(latest)
+            latest = await self._grant_at_once(latest) if latest is not None else None
         record = latest.record if latest is not None else None
         if latest is None or record is None:
+            return
+        if self._is_calm(latest, record) and not self._unheard and not latest.published:
+            await self._rest(latest, record)
             return
         following = await self._following(latest, record)
         if following is not None:
@@ -130,6 +127,26 @@ class Leader:
             await self._move(record, latest.asked)
         else:
             await self._rest(latest, record)
+
+    async def _grant_at_once(self, seen: Seen) -> Seen | None:
+        """Grant what takes no epoch; return what there is to decide by then, None if the lease is lost."""
+        record = seen.record
+        if record is None or not self._is_calm(seen, record) or not (self._unheard or seen.published):
+            return seen
+        granted = await self._granted_beside(seen, record, busy=frozenset())
+        if granted is None:
+            return seen
+        if not await self._control.settle(self._token, granted):
+            return None
+        self._granted += 1
+        after = seen._replace(
+            record=granted,
+            announced=(granted.plan.epoch, granted.plan.version),
+            published=seen.published - granted.plan.paths.keys(),
+            touched=frozenset(),
+        )
+        self._note(after)
+        return after
 
     async def _rest(self, seen: Seen, record: Record) -> None:
         """Forget who is gone, and wait for a new request."""

@@ -6,7 +6,9 @@ installs. A server that only publishes and subscribes need not load them.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
+from itertools import chain
 
 from placement.planner import make_plan
 from sequencing.changes import Changes
@@ -32,19 +34,24 @@ def following(
     away: Members,
 ) -> Record:
     """Return the next record, which makes these changes on these nodes; see `sequencing.manager.next_record`."""
-    # Else each component that is small would go to the first node.
-    quiet_first = sorted(nodes, key=lambda name: (record.plan.visits.get(name, 0), name))
-    planner = planner_over({name: nodes[name] for name in quiet_first}, record.plan.ordering)
+    planner = planner_over(nodes, record.plan.ordering, record.plan)
     return following_record(record, changes, interests, planner, nodes=nodes, announced=announced, away=away)
 
 
-def planner_over(nodes: Mapping[str, str], ordering: Ordering) -> Planner:
-    """Return the planner for these nodes, name → url."""
+def planner_over(nodes: Mapping[str, str], ordering: Ordering, before: Plan | None = None) -> Planner:
+    """Return the planner for these nodes, name → url; ``before``: the plan of which a part is planned again.
+
+    The nodes that the fewest other paths visit come first: else each small component would go to the first one.
+    """
 
     def plan(membership: Membership, epoch: int, first_atom: int) -> Plan:
+        visits = Counter(before.visits if before is not None else {})
+        if before is not None:
+            visits.subtract(chain.from_iterable(before.paths.get(region, ()) for region in membership.regions))
+        quiet_first = sorted(nodes, key=lambda name: (visits[name], name))
         return make_plan(
             membership,
-            nodes,
+            {name: nodes[name] for name in quiet_first},
             epoch=epoch,
             first_atom=first_atom,
             ordering=ordering,

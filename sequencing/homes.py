@@ -14,7 +14,8 @@ from sequencing.plan import Plan
 from sequencing.record import Members
 
 SHARE_MAX = 1.5
-"""How many times as many regions as on average a node may have, and be given more for this reason."""
+"""How many times as many regions as on average a node may have, and be given more for this reason. It may also have so
+many times as many as the quietest, besides those of the subscriber that joins."""
 
 
 class Home(NamedTuple):
@@ -38,14 +39,17 @@ def homes_of(
             continue
         ends = {Home(plan.paths[region][-1], plan.epoch_of(region)) for region in members.get(name, ())}
         ends |= {Home(plan.paths[region][-1], plan.epoch_of(region)) for region in regions & plan.paths.keys()}
-        if len(ends) == 1 and _may_have_more(plan, home := ends.pop(), nodes, len(found)):
+        own = len(members.get(name, ()))
+        if len(ends) == 1 and _may_have_more(plan, home := ends.pop(), nodes, len(found), own):
             found |= dict.fromkeys(wanted, home)
     return found
 
 
-def _may_have_more(plan: Plan, home: Home, nodes: Collection[str], more: int) -> bool:
+def _may_have_more(plan: Plan, home: Home, nodes: Collection[str], more: int, own: int) -> bool:
     # In its first epoch, a network may have refused a region: publishers go on in a later one only.
     if home.node not in nodes or home.epoch <= plan.first_epoch < plan.epoch:
         return False
-    mean = (sum(plan.visits.get(node, 0) for node in nodes) + more) / len(nodes)
-    return plan.visits.get(home.node, 0) <= SHARE_MAX * mean
+    visits = [plan.visits.get(node, 0) for node in nodes]
+    mean, here = (sum(visits) + more) / len(nodes), plan.visits.get(home.node, 0)
+    # Where the subscriber's own regions are what is too much, they would be too much anywhere.
+    return here <= SHARE_MAX * mean or here - own <= SHARE_MAX * min(visits)

@@ -273,14 +273,14 @@ class RedisControl:
         for text in texts:
             entry: Entry = read_entry(text)
             if entry.after != number_of(plan):
-                return await self._told_anew(plan, told, turn)
+                return await self._told_again(plan, told, turn)
             told.append(entry.told_after(plan))
             plan = told[-1].plan
             if len(told) % ENTRIES_AT_ONCE == 0:
                 await asyncio.sleep(0)  # many large changes take long
         return told
 
-    async def _told_anew(self, plan: Plan | None, told: list[Told], turn: Turn) -> list[Told]:
+    async def _told_again(self, plan: Plan | None, told: list[Told], turn: Turn) -> list[Told]:
         """Return what follows where the news do not go on from a plan."""
         newest = await self.newest(turn)
         if plan is not None and newest is not None and newest.plan.first_epoch == plan.first_epoch:

@@ -55,6 +55,13 @@ def test_nothing_goes_to_a_node_that_is_away_or_has_more_than_its_share() -> Non
         assert bool(found(plan, *NODES)) == (of_n3 <= 1.5 * all_visits / 3), crowd
 
 
+def test_a_subscriber_with_more_than_a_share_of_its_own_goes_on_at_its_node() -> None:
+    mine = {f"mine {number}": ("n3",) for number in range(100)}
+    plan = Plan(7, 1, "acyclic", NODES, {**OTHERS, **mine}, (), first_epoch=1)
+    for members, home in ((frozenset(mine), {"x": Home("n3", 7)}), (frozenset([*mine][:50]), {})):
+        assert homes_of(plan, {"s": members}, {"s": frozenset("x")}, "x", NODES) == home
+
+
 def test_nothing_begins_in_the_first_epoch_of_a_network_that_has_another_one() -> None:
     plan = Plan(7, 1, "acyclic", NODES, {"a": ("n1",)}, (), {"a": 6}, first_epoch=6)
     assert homes_of(plan, {"s": frozenset("a")}, {"s": frozenset("x")}, "x", NODES) == {}
