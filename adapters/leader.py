@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from functools import partial
@@ -16,6 +16,7 @@ from itertools import chain
 from types import ModuleType
 from typing import Any
 
+from adapters.gone import Gone
 from adapters.leadership import LEASE_MS, LOOK_EVERY_MS, Control, NodeOperator, Seen
 from sequencing.changes import Changes, changes_asked
 from sequencing.errors import GamecastError
@@ -97,8 +98,7 @@ class Leader:
         """How often joins were granted at once since all was thought about."""
         self._may_grant_beside = True
         """Whether joins are granted while a plan is made: not where one was in vain because of that."""
-        self._gone: dict[str, tuple[float, frozenset[str]]] = {}
-        """Disconnected name in the record → when it was first seen disconnected, and its regions."""
+        self._gone = Gone(resume_s)
 
     async def turn(self, seen: Seen) -> None:
         """Act on what was just seen; if there is nothing to do, wait for a new request."""
@@ -165,12 +165,10 @@ class Leader:
     def _letting_go(self, seen: Seen, record: Record) -> Record | None:
         """From time to time, return the record without those who have been gone for longer than they may be."""
         now = time.monotonic()
-        if not self._gone or now < self._let_go_at or not self._has_planned or not seen.is_announced(record.plan):
+        if now < self._let_go_at or not self._has_planned or not seen.is_announced(record.plan):
             return None
         self._let_go_at = now + FORGET_EVERY_S
-        self._away(record)
-        horizon = now - self._resume_s
-        gone = {name for name, (since, _) in self._gone.items() if since <= horizon and name not in seen.interests}
+        gone = self._gone.for_good(record, seen.interests)
         return self._beside.let_go(record, gone) if gone else None
 
     def _note(self, seen: Seen) -> None:
@@ -180,7 +178,7 @@ class Leader:
         self._knows_who_asks = record is not None and not record.plan.sole
         if record is None or record.plan.sole:
             return
-        self._note_gone(record, seen.interests, record.members.keys() if touched is None else touched)
+        self._gone.note(record, seen.interests, record.members.keys() if touched is None else touched)
         self._unheard |= seen.interests.keys() if touched is None else touched
         self._unheard = {
             name
@@ -309,7 +307,9 @@ class Leader:
         else:
             from adapters.planning import following
 
-        found = following(record, changes, seen.interests, nodes=seen.nodes, announced=True, away=self._away(record))
+        found = following(
+            record, changes, seen.interests, nodes=seen.nodes, announced=True, away=self._gone.away(record)
+        )
         return found if found.plan.is_laid_out_as(record.plan) else None
 
     async def _following(self, seen: Seen, record: Record) -> Record | None:
@@ -340,7 +340,7 @@ class Leader:
         asking = {name: interests[name] for name in self._unheard if name in interests}
         changes = partial(changes_asked, record, asking, seen.published, runs=losing, expected=expected)
         deciding = asyncio.ensure_future(
-            asyncio.to_thread(_decide, record, changes, interests, there, announced, self._away(record))
+            asyncio.to_thread(_decide, record, changes, interests, there, announced, self._gone.away(record))
         )
         self._there = there
         is_calm = announced and not record.behind and not losing and len(expected) == len(record.expected)
@@ -429,29 +429,6 @@ class Leader:
         if before is not None:
             forgetting = self._operator.forget_publishers(plan, before[1], names | before[2])
             self._forgetting = asyncio.create_task(forgetting, name="gamecast forgetting")
-
-    def _note_gone(self, record: Record, interests: Mapping[str, Interest], names: Iterable[str]) -> None:
-        """Note which of some names are disconnected. One that is back may not have asked for all its regions yet."""
-        now = time.monotonic()
-        for name in names:
-            interest, heard = interests.get(name), record.heard.get(name)
-            if name in self._gone:
-                since, had = self._gone[name]
-            elif interest is None or (heard is not None and heard.incarnation != interest.incarnation):
-                since, had = now, record.members.get(name, frozenset())
-            else:
-                continue
-            left = had.difference(interest.since if interest is not None else ())
-            if left and name in record.members:
-                self._gone[name] = since, left
-            else:
-                self._gone.pop(name, None)
-
-    def _away(self, record: Record) -> Members:
-        """Return the regions that are kept for disconnected subscribers, for a while."""
-        horizon = time.monotonic() - self._resume_s
-        self._gone = {name: kept for name, kept in self._gone.items() if name in record.members}
-        return {name: regions for name, (since, regions) in self._gone.items() if since > horizon}
 
     async def _move(self, record: Record, asked: str) -> None:
         """Finish a transition, unless the lease is lost or a node of it has restarted; grant others joins meanwhile."""
