@@ -499,7 +499,7 @@ MUTATIONS = (
     Mutation(
         "what is not ordered is granted beside a plan",
         BESIDE,
-        " and can_follow_all(following, grown[name])",
+        " and can_follow_all(with_all, grown[name])",
         "",
     ),
     Mutation(
