@@ -168,7 +168,7 @@ class Plan:
         )
         if not self.sole:  # else it lists none
             found.__dict__["visits"] = visits
-            found.__dict__["links"] = self.links  # a path of one node adds none
+            found.keep_known(self, "links")  # a path of one node adds none
         return found
 
     def only(self, regions: AbstractSet[str]) -> Plan:
@@ -215,12 +215,21 @@ class Plan:
             "version": self.version,
             "first_epoch": self.first_epoch,
             "ordering": self.ordering,
-            "nodes": {
-                name: {"url": url} | ({"run": self.runs[name]} if name in self.runs else {})
-                for name, url in self.nodes.items()
-            },
+            "nodes": self.nodes_document(),
             **({"sole": self.sole} if self.sole else {}),
         }
+
+    def nodes_document(self) -> dict[str, Any]:
+        """Return the nodes and their runs, as values for JSON."""
+        return {
+            name: {"url": url} | ({"run": self.runs[name]} if name in self.runs else {})
+            for name, url in self.nodes.items()
+        }
+
+    def keep_known(self, before: Plan, *names: str) -> None:
+        """Take over what is known of a plan that is the same in this: cached properties, as far as they were asked
+        for."""
+        self.__dict__.update((name, before.__dict__[name]) for name in names if name in before.__dict__)
 
     @classmethod
     def from_json(cls, text: bytes | str) -> Plan:
@@ -240,19 +249,22 @@ class Plan:
 
     @classmethod
     def _of(cls, head: Any, regions: _Regions, atoms: tuple[Atom, ...]) -> Plan:
-        nodes = {check_node_name(name): _text(entry.get("url", "")) for name, entry in head["nodes"].items()}
+        nodes, runs = read_nodes(head["nodes"])
         paths, epochs = regions
-        if sole := _text(head.get("sole", "")):
+        if sole := text_of(head.get("sole", "")):
             if paths or sole not in nodes:
                 raise ValueError(f"{sole!r} is not the only node, or regions are listed")
             paths = everywhere(sole)
         if unknown := _nodes_used(paths, atoms) - nodes.keys():
             raise ValueError(_naming_one(unknown, paths, atoms))
         ordering = checked_ordering(head["ordering"])
-        epoch, version, first_epoch = _whole(head["epoch"]), _whole(head["version"]), _whole(head.get("first_epoch", 1))
+        epoch, version, first_epoch = (
+            whole_of(head["epoch"]),
+            whole_of(head["version"]),
+            whole_of(head.get("first_epoch", 1)),
+        )
         if any(begun > epoch for begun in epochs.values()):
             raise ValueError(f"a region's numbering begins after epoch {epoch}")
-        runs = {name: _text(entry["run"]) for name, entry in head["nodes"].items() if "run" in entry}
         return cls(epoch, version, ordering, nodes, paths, atoms, epochs, runs, first_epoch, sole)
 
 
@@ -269,6 +281,12 @@ def sole_plan(ordering: Ordering, node: str, url: str, now_ms: int) -> Plan:
     """Return the plan of a network of one node, for good: it lists no region. ``now_ms``: see `first_plan`."""
     first = first_plan(ordering, {node: url}, now_ms)
     return replace(first, epoch=now_ms, version=1, paths=everywhere(node), sole=node)
+
+
+def read_nodes(document: Any) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the nodes and their runs of `Plan.nodes_document`; raises what a wrong shape raises."""
+    nodes = {check_node_name(name): text_of(entry.get("url", "")) for name, entry in document.items()}
+    return nodes, {name: text_of(entry["run"]) for name, entry in document.items() if "run" in entry}
 
 
 def checked_ordering(value: Any) -> Ordering:
@@ -288,7 +306,7 @@ def _read_regions(document: Any) -> _Regions:
     for region, path in paths.items():
         if not path:
             raise ValueError(f"the path of region {region!r} is empty")
-    return paths, {region: _whole(entry["epoch"]) for region, entry in document.items() if "epoch" in entry}
+    return paths, {region: whole_of(entry["epoch"]) for region, entry in document.items() if "epoch" in entry}
 
 
 def _read_atoms(document: Any) -> tuple[Atom, ...]:
@@ -297,7 +315,7 @@ def _read_atoms(document: Any) -> tuple[Atom, ...]:
     def regions_of(entry: Any) -> tuple[str, ...]:
         return tuple(names.setdefault(region, region) for region in _texts(entry["regions"]))
 
-    atoms = tuple(Atom(AtomId(_whole(entry["id"])), regions_of(entry), entry["node"]) for entry in document)
+    atoms = tuple(Atom(AtomId(whole_of(entry["id"])), regions_of(entry), entry["node"]) for entry in document)
     if len({atom.id for atom in atoms}) != len(atoms):
         raise ValueError("two atoms have one id")
     return atoms
@@ -351,16 +369,18 @@ def _egresses(paths: Mapping[str, tuple[str, ...]]) -> Mapping[str, str]:
 def _texts(values: Any) -> tuple[str, ...]:
     if not isinstance(values, list):
         raise TypeError(f"{values!r} is not a list of names")
-    return tuple(map(_text, values))
+    return tuple(map(text_of, values))
 
 
-def _text(value: Any) -> str:
+def text_of(value: Any) -> str:
+    """Return a text; raises `TypeError` for anything else."""
     if not isinstance(value, str):
         raise TypeError(f"{value!r} is not a text")
     return value
 
 
-def _whole(value: Any) -> int:
+def whole_of(value: Any) -> int:
+    """Return a whole number; raises `ValueError` for anything else."""
     if type(value) is not int or value < 0:
         raise ValueError(f"{value!r} is not a whole number")
     return value

@@ -13,8 +13,8 @@ from typing import Any
 from sequencing.errors import PlanError, UsageError
 from sequencing.everywhere import everywhere
 from sequencing.identity import KeptFor
-from sequencing.names import check_node_name, check_region
-from sequencing.plan import Atom, AtomId, Ordering, Plan, checked_ordering
+from sequencing.names import check_region
+from sequencing.plan import Atom, AtomId, Ordering, Plan, checked_ordering, read_nodes, text_of, whole_of
 
 _NO_ORDERING: Ordering = "acyclic"
 NOTHING = Plan(0, 0, _NO_ORDERING, {}, {}, ())
@@ -25,7 +25,7 @@ def change_between(before: Plan, after: Plan) -> dict[str, Any]:
     """Return what `changed` makes of one plan the other; either may be the older one."""
     document: dict[str, Any] = {"epoch": after.epoch, "version": after.version}
     if after.nodes != before.nodes or after.runs != before.runs:
-        document["nodes"] = nodes_document(after)
+        document["nodes"] = after.nodes_document()
     if after.ordering != before.ordering:
         document["ordering"] = after.ordering
     if after.first_epoch != before.first_epoch:
@@ -75,29 +75,20 @@ def changed(before: Plan, document: Any) -> Plan:
         raise PlanError(f"this is not the change of a gamecast plan: {error!r}") from error
 
 
-def nodes_document(plan: Plan) -> dict[str, Any]:
-    """Return the nodes of a plan, as values for JSON."""
-    return {
-        name: {"url": url} | ({"run": plan.runs[name]} if name in plan.runs else {}) for name, url in plan.nodes.items()
-    }
-
-
 def _changed(before: Plan, document: Mapping[str, Any]) -> Plan:
-    epoch, version = _whole(document["epoch"]), _whole(document["version"])
+    epoch, version = whole_of(document["epoch"]), whole_of(document["version"])
     found = replace(
         before,
         epoch=epoch,
         version=version,
         ordering=checked_ordering(document.get("ordering", before.ordering)),
-        first_epoch=_whole(document.get("first_epoch", before.first_epoch)),
+        first_epoch=whole_of(document.get("first_epoch", before.first_epoch)),
     )
     if "nodes" in document:
-        entries = document["nodes"].items()
-        nodes = {check_node_name(name): _text(entry.get("url", "")) for name, entry in entries}
-        runs = {name: _text(entry["run"]) for name, entry in entries if "run" in entry}
+        nodes, runs = read_nodes(document["nodes"])
         found = replace(found, nodes=nodes, runs=runs)
     if "sole" in document:
-        sole = _text(document["sole"])
+        sole = text_of(document["sole"])
         if sole and sole not in found.nodes:
             raise ValueError(f"{sole!r} is not a node of the network")
         found = replace(found, sole=sole, paths=everywhere(sole) if sole else {}, epochs={})
@@ -107,24 +98,19 @@ def _changed(before: Plan, document: Mapping[str, Any]) -> Plan:
     regions = document.get("regions", {})
     if regions or epoch != before.epoch:
         paths, epochs = _regions(before, epoch, regions)
-        if (
-            unknown := set[str]().union(*(paths[region] for region in regions.keys() & paths.keys()))
-            - found.nodes.keys()
-        ):
+        visited = set[str]().union(*(paths[region] for region in regions.keys() & paths.keys()))
+        if unknown := visited - found.nodes.keys():
             raise ValueError(f"a path visits {min(unknown)!r}, which is not a node of the network")
         found = replace(found, paths=paths if regions else before.paths, epochs=epochs)
-        if all(len(path.get(region, ())) <= 1 for path in (before.paths, paths) for region in regions):
-            found.__dict__["links"] = before.links  # as nearly always
     if document.keys() & {"atoms", "gone"}:
         fresh = _fresh_atoms(document, list(regions))
         if not all(found.paths.keys() >= set(atom.regions) and atom.node in found.nodes for atom in fresh):
             raise ValueError("an atom names a region without a path, or an unknown node")
         gone = set(document.get("gone", ()))
         kept = before.atoms if not gone else tuple(atom for atom in before.atoms if atom.id not in gone)
-        links = found.__dict__.get("links")
         found = replace(found, atoms=(*kept, *fresh))
-        if links is not None:
-            found.__dict__["links"] = links
+    if all(len(plan.paths.get(region, ())) <= 1 for plan in (before, found) for region in regions):
+        found.keep_known(before, "links")  # as nearly always
     return found
 
 
@@ -143,7 +129,7 @@ def _regions(before: Plan, epoch: int, regions: Mapping[str, Any]) -> tuple[dict
         if not path or not all(isinstance(node, str) for node in path):
             raise ValueError(f"the path of region {region!r} is {path}")
         paths[check_region(region)] = tuple(path)
-        if _whole(begun) == epoch:
+        if whole_of(begun) == epoch:
             epochs.pop(region, None)
         elif begun > epoch:
             raise ValueError(f"the numbering of region {region!r} begins after epoch {epoch}")
@@ -154,23 +140,11 @@ def _regions(before: Plan, epoch: int, regions: Mapping[str, Any]) -> tuple[dict
 
 def _fresh_atoms(document: Mapping[str, Any], regions: list[str]) -> tuple[Atom, ...]:
     return tuple(
-        Atom(AtomId(_whole(number)), tuple(_names(members, regions)), _text(node))
+        Atom(AtomId(whole_of(number)), tuple(_names(members, regions)), text_of(node))
         for number, node, members in document.get("atoms", ())
     )
 
 
 def _names(members: Iterable[Any], regions: list[str]) -> Iterable[str]:
     for member in members:
-        yield regions[member] if isinstance(member, int) else _text(member)
-
-
-def _whole(value: Any) -> int:
-    if type(value) is not int:
-        raise TypeError(f"{value!r} is not a whole number")
-    return value
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"{value!r} is not a text")
-    return value
+        yield regions[member] if isinstance(member, int) else text_of(member)

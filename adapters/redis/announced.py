@@ -165,19 +165,28 @@ def number_of(plan: Plan | None) -> str:
     return f"{plan.epoch}-{plan.version}" if plan is not None else ""
 
 
-def news_text(before: Record | None, after: Record) -> bytes:
-    """Return the entry of the news that announces a record after another."""
-    base = before.plan if before is not None else NOTHING
-    kept = after.news()
-    document: dict[str, Any] = {
-        "after": number_of(before.plan if before is not None else None),
-        "plan": change_between(base, kept.plan),
-    }
-    if kept.behind:
-        document["behind"] = [plan.to_document() for plan in kept.behind]
-    if people := people_between(before, after):
-        document["people"] = {name: _person_document(change) for name, change in people.items()}
-    return _MARK + orjson.dumps(document)
+def plan_of(record: Record | None) -> Plan:
+    """Return the plan of a record, or the one before the first."""
+    return record.plan if record is not None else NOTHING
+
+
+def announcement(before: Record | None, after: Record, token: str) -> tuple[bytes, bytes, list[tuple[Any, ...]]]:
+    """Return what announces a record after another: the entry of the news, what is stored of its plan beside rows, and
+    the commands that change the rows.
+
+    ``token``: of this announcement alone.
+    """
+    told = after.news()
+    plan, change = told.plan, change_between(plan_of(before), told.plan)
+    behind = [each.to_document() for each in told.behind]
+    news: dict[str, Any] = {"after": number_of(before.plan if before is not None else None), "plan": change}
+    if behind:
+        news["behind"] = behind
+    if people := people_between(before, told):
+        news["people"] = people_document(people)
+    bare = plan if plan.sole else replace(plan, paths={}, epochs={}, atoms=())
+    head = {"plan": change_between(NOTHING, bare), "behind": behind, "token": token}
+    return _MARK + orjson.dumps(news), _MARK + orjson.dumps(head), _row_commands(change, plan)
 
 
 class Entry(NamedTuple):
@@ -191,13 +200,12 @@ class Entry(NamedTuple):
 
     def told_after(self, before: Plan | None) -> Told:
         """Return what it announces to those who know the plan before it; raises `PlanError` if it is nonsense."""
-        key = self.text, before
+        key, known = (self.text, before), before if before is not None else NOTHING
         plan = _kept_plan(key)
         if plan is None:
-            plan = _keep(key, changed(before if before is not None else NOTHING, self.plan))
+            plan = _keep(key, changed(known, self.plan))
         try:
-            people = {name: _read_person(entry) for name, entry in self.people.items()}
-            known = before if before is not None else NOTHING
+            people = read_people(self.people)
             regions = self.plan.get("regions", {})
             born = frozenset(region for region in regions if region not in known.paths)
             is_growth = self.plan.keys() <= _OF_GROWTH and len(born) == len(regions) and plan.epoch == known.epoch
@@ -218,17 +226,7 @@ def read_entry(text: bytes) -> Entry:
         raise PlanError(f"this is not the news of a gamecast network: {error!r}") from error
 
 
-def head_text(record: Record, token: str) -> bytes:
-    """Return what is stored of an announced plan beside its rows. ``token``: of this announcement alone."""
-    kept = record.news()
-    plan = kept.plan if kept.plan.sole else replace(kept.plan, paths={}, epochs={}, atoms=())
-    behind = [each.to_document() for each in kept.behind]
-    return _MARK + orjson.dumps({"plan": change_between(NOTHING, plan), "behind": behind, "token": token})
-
-
-def row_commands(before: Plan | None, after: Plan) -> list[tuple[Any, ...]]:
-    """Return the commands that change the rows of one announced plan into those of another."""
-    document = change_between(before if before is not None else NOTHING, after)
+def _row_commands(document: Mapping[str, Any], after: Plan) -> list[tuple[Any, ...]]:
     regions: Mapping[str, Any] = document.get("regions", {})
     here = {region: entry for region, entry in regions.items() if entry is not None}
     commands = write_all("HSET", ControlKeys.regions, [(r, b" ".join(map(_bytes, entry))) for r, entry in here.items()])

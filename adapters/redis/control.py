@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
 from itertools import chain
 from typing import Any
@@ -13,7 +13,7 @@ from adapters.redis.connection import RedisConnection, Script, parse_info
 from adapters.redis.controlkeys import ControlKeys
 from adapters.redis.ledger import read_record, read_underway
 from adapters.redis.past import read_past
-from adapters.redis.rows import read_interests, read_standings
+from adapters.redis.rows import pairs, read_interests, read_overlaps, read_standings
 from adapters.urls import redacted
 from sequencing.errors import (
     NetworkRestarted,
@@ -184,15 +184,13 @@ class RedisControl:
 
     async def declare_overlaps(self, overlaps: Iterable[Pair]) -> None:
         """Declare expected overlaps, see `sequencing.expected`; earlier declarations stay."""
-        pairs = [f"{one}\n{other}" for one, other in sorted(overlaps)]
-        for start in range(0, len(pairs), REGIONS_MAX):
-            await self._run("expect", "", *pairs[start : start + REGIONS_MAX])
+        texts = [f"{one}\n{other}" for one, other in sorted(overlaps)]
+        for start in range(0, len(texts), REGIONS_MAX):
+            await self._run("expect", "", *texts[start : start + REGIONS_MAX])
 
     async def expected(self) -> frozenset[Pair]:
         """Return all declared overlaps."""
-        members = await self._connection.call("SMEMBERS", ControlKeys.expected)
-        pairs = (member.decode().partition("\n") for member in members)
-        return frozenset((one, other) for one, _, other in pairs)
+        return read_overlaps(await self._connection.call("SMEMBERS", ControlKeys.expected))
 
     async def doubt(self, name: str, node: str, run: str) -> None:
         """Report that a node has lost something in a run of its server, however it is registered."""
@@ -213,7 +211,7 @@ class RedisControl:
     async def probe_addresses(self) -> dict[str, bytes]:
         """See `Network.probe_addresses`."""
         found = await self._connection.call("HGETALL", ControlKeys.probes)
-        return {name.decode(): text for name, text in _pairs(found)}
+        return {name.decode(): text for name, text in pairs(found)}
 
     async def newest(self, turn: Turn = ALONE) -> Record | None:
         """Return what was announced last, without what it counts for whom; ``turn``: as in `plans`."""
@@ -309,10 +307,6 @@ class RedisControl:
 
     async def _run(self, *arguments: Any) -> Any:
         return await self._connection.run(CONTROL, (ControlKeys.connections,), *arguments)
-
-
-def _pairs(flat: Sequence[bytes]) -> Iterator[tuple[bytes, bytes]]:
-    return zip(flat[::2], flat[1::2], strict=True)
 
 
 def _heard(answer: Any, name: str) -> Any:

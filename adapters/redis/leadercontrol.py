@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from adapters.leadership import LEASE_MS, Seen
@@ -15,6 +15,7 @@ from adapters.redis.controlkeys import ControlKeys
 from adapters.redis.lease import LeaseWatch
 from adapters.redis.ledger import Ledger
 from adapters.redis.past import PAST_KEPT_MS, past_document
+from adapters.redis.rows import pairs
 from adapters.urls import redacted
 from sequencing.errors import PlanError, UsageError
 from sequencing.names import check_node_name
@@ -75,11 +76,11 @@ class LeaderControl(RedisControl):
             known.unplaced(),
             (announced.epoch, announced.version) if announced is not None else (0, 0),
             f"{asked.decode()} {known.noted}-0",
-            {name.decode(): url.decode() for name, url in sorted(_pairs(nodes))} or {SOLE_NODE: ""},
+            {name.decode(): url.decode() for name, url in sorted(pairs(nodes))} or {SOLE_NODE: ""},
             frozenset(name.decode() for name in lossy),
             int(expected),
             bool(taken),
-            {name.decode(): run.decode() for name, run in _pairs(doubted)},
+            {name.decode(): run.decode() for name, run in pairs(doubted)},
             frozenset(touched) if touched is not None else None,
             bool(is_sole),
             int(connections),
@@ -201,7 +202,3 @@ class LeaderControl(RedisControl):
 
 def _number(record: Record) -> tuple[int, int]:
     return record.plan.epoch, record.plan.version
-
-
-def _pairs(flat: Sequence[bytes]) -> Iterator[tuple[bytes, bytes]]:
-    return zip(flat[::2], flat[1::2], strict=True)

@@ -11,8 +11,8 @@
 --    or 'past', token, id of a plan (epoch-version), how long to keep it in ms, what it ends (see past.py), regions
 --    or 'resign', token.
 --
--- A leader is fenced by its token: whoever has lost the lease can write nothing; nor can one who
--- does not know what was written last.
+-- A leader is fenced by its token: without the lease it can write nothing, nor without knowing what was
+-- written last.
 --
 -- Redis counts how long keys live by the clock of its machine, and that may jump. So a lease also ends when somebody saw
 -- by a clock of its own that its pulse, a count of how often it was prolonged, stands still. And no jump makes anybody

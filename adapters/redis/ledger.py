@@ -17,23 +17,22 @@ from adapters.redis.announced import (
     People,
     Pipeline,
     Standing,
-    head_text,
+    announcement,
     heard_text,
-    news_text,
     number_of,
     people_between,
     people_document,
+    plan_of,
     read_announced,
     read_people,
-    row_commands,
     wire_message,
     with_people,
     write_all,
 )
 from adapters.redis.controlkeys import ControlKeys
-from adapters.redis.rows import Call, read_interests, read_standings
+from adapters.redis.rows import Call, pairs, read_interests, read_overlaps, read_standings
 from sequencing.errors import PlanError
-from sequencing.planchange import NOTHING, change_between, changed
+from sequencing.planchange import change_between, changed
 from sequencing.record import WIRE, Interest, Record, Request
 
 logger = logging.getLogger("gamecast.manager")
@@ -65,7 +64,7 @@ class Ledger:
 
         No other candidate may write meanwhile. What connections tell meanwhile is noted, and read again.
         """
-        state = dict(_pairs(await call("HGETALL", ControlKeys.state)))
+        state = dict(pairs(await call("HGETALL", ControlKeys.state)))
         self.announced = announced = await read_announced(pipeline)
         if (head := state.get(b"head")) is not None:
             standings = await read_standings(call, pipeline)
@@ -123,13 +122,12 @@ class Ledger:
 
     def announcing(self, record: Record, saved: Record) -> list[tuple[Any, ...]]:
         """Return the commands that announce a record, after which another one is what leaders go on from."""
-        before = self.announced
-        news = "XADD", ControlKeys.news, "MAXLEN", "=", NEWS_KEPT, number_of(record.plan), "told"
+        news, head, rows = announcement(self.announced, record, os.urandom(6).hex())
         return [
             *_saving(self.record, saved, record),
-            ("SET", ControlKeys.plan, head_text(record, os.urandom(6).hex())),
-            *row_commands(before.plan if before is not None else None, record.plan),
-            (*news, news_text(before, record)),
+            ("SET", ControlKeys.plan, head),
+            *rows,
+            ("XADD", ControlKeys.news, "MAXLEN", "=", NEWS_KEPT, number_of(record.plan), "told", news),
         ]
 
     def wrote(self, saved: Record, announced: Record | None = None) -> None:
@@ -157,8 +155,8 @@ def _saving(before: Record | None, record: Record, announced: Record | None) -> 
     commands += write_all("HDEL", ControlKeys.heard, gone)
     known_pairs = before.expected if before is not None else frozenset()
     if record.expected is not known_pairs:
-        pairs = [("\n".join(pair),) for pair in record.expected - known_pairs]
-        commands += write_all("SADD", ControlKeys.ordered, pairs)
+        new_pairs = [("\n".join(pair),) for pair in record.expected - known_pairs]
+        commands += write_all("SADD", ControlKeys.ordered, new_pairs)
     if record.ended and (before is None or record.ended != before.ended):
         commands.append(("HSET", ControlKeys.state, "ended", orjson.dumps(record.ended)))
     commands.append(("HSET", ControlKeys.state, "head", _head(record, announced)))
@@ -167,7 +165,7 @@ def _saving(before: Record | None, record: Record, announced: Record | None) -> 
 
 def _head(record: Record, announced: Record | None) -> bytes:
     """Return what is stored of a record beside rows: in relation to what is announced."""
-    base = announced.plan if announced is not None else NOTHING
+    base = plan_of(announced)
     document: dict[str, Any] = {
         "wire": WIRE,
         "plan": change_between(base, record.plan),
@@ -198,7 +196,7 @@ def _read_record(
         document = orjson.loads(head)
         if (wire := document["wire"]) != WIRE:
             raise PlanError(wire_message(wire))
-        base = announced.plan if announced is not None else NOTHING
+        base = plan_of(announced)
         ended = orjson.loads(state.get(b"ended", b"{}"))
         saved = Record(
             changed(base, document["plan"]),
@@ -206,7 +204,7 @@ def _read_record(
             abandoned=tuple(changed(base, each) for each in document.get("abandoned", ())),
             next_atom=int(document["next_atom"]),
             ended={node: tuple((str(r), int(e)) for r, e in streams) for node, streams in ended.items()},
-            expected=frozenset((one, other) for one, _, other in (pair.decode().partition("\n") for pair in expected)),
+            expected=read_overlaps(expected),
             leaving={name: frozenset(regions) for name, regions in document.get("leaving", {}).items()},
         )
         saved = with_people(saved, standings)
@@ -263,7 +261,3 @@ async def read_underway(call: Call) -> Underway | None:
 
 def _warn(name: str, error: Exception) -> None:
     logger.warning("what another program has stored as that which %r wants is left out: %s", name, error)
-
-
-def _pairs(flat: Sequence[bytes]) -> Iterable[tuple[bytes, bytes]]:
-    return zip(flat[::2], flat[1::2], strict=True)

@@ -5,13 +5,13 @@ What changes while the pages are read may be in or not.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from typing import Any
 
 from adapters.redis.announced import Pipeline, Standing, read_heard
 from adapters.redis.controlkeys import ControlKeys
 from sequencing.errors import PlanError
-from sequencing.record import Interest
+from sequencing.record import Interest, Pair
 
 Call = Callable[..., Awaitable[Any]]
 
@@ -38,7 +38,7 @@ async def read_interests(
     async for name, flat in _pages("HGETALL", [*said], ControlKeys.rows, pipeline):
         incarnation, number, floor = said[name]
         try:
-            since = {region.decode(): int(since) for region, since in zip(flat[::2], flat[1::2], strict=True)}
+            since = {region.decode(): int(since) for region, since in pairs(flat)}
         except ValueError as error:
             on_spoiled(name, error)
             continue
@@ -76,10 +76,21 @@ async def scan_hash(call: Call, key: str, pattern: bytes = b"*") -> AsyncIterato
     cursor: Any = b"0"
     while True:
         cursor, flat = await call("HSCAN", key, cursor, "MATCH", pattern, "COUNT", FIELDS_A_CALL)
-        for field, value in zip(flat[::2], flat[1::2], strict=True):
+        for field, value in pairs(flat):
             yield field, value
         if cursor == b"0":
             return
+
+
+def pairs(flat: Sequence[bytes]) -> Iterable[tuple[bytes, bytes]]:
+    """Return the fields and values of a hash, as Redis answers them."""
+    return zip(flat[::2], flat[1::2], strict=True)
+
+
+def read_overlaps(members: Iterable[bytes]) -> frozenset[Pair]:
+    """Return declared overlaps, as they are stored."""
+    found = (member.decode().partition("\n") for member in members)
+    return frozenset((one, other) for one, _, other in found)
 
 
 async def _pages(

@@ -22,7 +22,7 @@ from typing import Any
 import pytest
 from _pytest.runner import runtestprotocol
 
-from sequencing.identity import KeptFor, KeptWithin
+from sequencing.identity import KeptFor
 from tests.mutants.operators import Mutant
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -226,7 +226,7 @@ def bare(value: Any) -> Iterator[FunctionType]:
                 yield from bare(inner)
         case property():
             yield from bare(value.fget)
-        case KeptFor() | KeptWithin():
+        case KeptFor():
             yield from bare(value._make)
         case staticmethod() | classmethod():
             yield from bare(value.__func__)
@@ -255,8 +255,6 @@ def caches() -> Sequence[Callable[[], object]]:
                 for value in vars(module).values():
                     if isinstance(value, KeptFor):
                         _found.append(partial(setattr, value, "_kept", ()))
-                    elif isinstance(value, KeptWithin):
-                        _found.append(value.forget)
                     elif hasattr(value, "cache_clear"):
                         _found.append(value.cache_clear)
     return _found

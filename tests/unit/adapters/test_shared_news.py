@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from adapters.redis.announced import Told, news_text, read_entry
+from adapters.redis.announced import Told, announcement, read_entry
 from adapters.shared.network import RECORDS_KEPT, SharedNews, SharedView
 from sequencing.plan import Atom, AtomId, Plan
 from sequencing.record import Interest, Record
@@ -20,7 +20,8 @@ PLAN = Plan(1, 1, "acyclic", {"a": "redis://a"}, {"forest": ("a",)}, (Atom(AtomI
 
 def told(before: Record | None, record: Record) -> Told:
     """Return a record as it is announced after another."""
-    return read_entry(news_text(before, record)).told_after(before.plan if before is not None else None)
+    news, *_ = announcement(before, record, "")
+    return read_entry(news).told_after(before.plan if before is not None else None)
 
 
 class Announcing:

@@ -44,7 +44,7 @@ ROOMS = {
         "gamecast.holding",
         "gamecast.version",
     ),
-    *("sequencing.causal_wait", "sequencing.compact", "sequencing.cut", "sequencing.delivery", "sequencing.errors"),
+    *("sequencing.causal_wait", "sequencing.cut", "sequencing.delivery", "sequencing.errors"),
     *("sequencing.extras", "sequencing.frames", "sequencing.grants", "sequencing.identity", "sequencing.joins"),
     *("sequencing.depth", "sequencing.keyspace", "sequencing.markers"),
     *("sequencing.names", "sequencing.node", "sequencing.outbox", "sequencing.plan", "sequencing.planchange"),

@@ -1,8 +1,8 @@
-"""What is kept for values that are the same objects, and for equal ones."""
+"""What is kept for values that are the same objects."""
 
 from __future__ import annotations
 
-from sequencing.identity import KeptFor, KeptWithin
+from sequencing.identity import KeptFor
 
 
 def test_the_result_is_kept_for_the_same_objects_and_made_anew_for_equal_ones() -> None:
@@ -22,33 +22,3 @@ def test_the_result_is_kept_for_the_same_objects_and_made_anew_for_equal_ones() 
     assert [id(values) for values in made] == [id(one), id(other), id(third)]
     doubled(one)  # what was made first has made room
     assert [id(values) for values in made] == [id(one), id(other), id(third), id(one)]
-
-
-def test_results_of_equal_values_are_kept_until_others_are_too_long_together() -> None:
-    made: list[bytes] = []
-
-    def upper(value: bytes) -> bytes:
-        made.append(value)
-        return value.upper()
-
-    kept = KeptWithin(10, upper)
-    assert [kept(b"abcd"), kept(b"abcd"), kept(b"efgh")] == [b"ABCD", b"ABCD", b"EFGH"]
-    kept(b"ijkl")  # the ones before are old now, and are still there
-    assert kept(b"abcd") == b"ABCD"
-    assert made == [b"abcd", b"efgh", b"ijkl"]
-    kept(b"mnop")  # and with this, those are given up that were not asked for
-    kept(b"efgh")
-    kept(b"abcd")
-    assert made == [b"abcd", b"efgh", b"ijkl", b"mnop", b"efgh"]
-    kept.forget()
-    kept(b"abcd")
-    assert made[5:] == [b"abcd"]
-
-
-def test_of_results_for_long_values_the_last_two_are_kept() -> None:
-    kept = KeptWithin(10, bytes.upper)
-    one, other = b"x" * 100, b"y" * 100
-    first, second = kept(one), kept(other)
-    assert (kept(one) is first, kept(other) is second) == (True, True)
-    kept(b"z" * 100)
-    assert (kept(other) is second, kept(one) is first) == (True, False)
