@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -26,6 +27,14 @@ def redis_server() -> Iterator[EmbeddedServer]:
     """A fresh server."""
     with EmbeddedServer() as server:
         yield server
+
+
+@pytest.fixture
+def held_port() -> Iterator[socket.socket]:
+    """A bound socket: its loopback port refuses connections until it listens, and no other process gets it meanwhile."""
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        yield held
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ import hashlib
 import hmac
 import json
 import re
+import socket
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -51,12 +52,12 @@ class Backend:
         self.delay_s: Callable[[dict[str, Any]], float] = lambda question: 0.0
 
     @asynccontextmanager
-    async def listening(self, port: int = 0) -> AsyncIterator[None]:
+    async def listening(self, held: socket.socket | None = None) -> AsyncIterator[None]:
         application = web.Application()
         application.router.add_post("/hooks/{hook}", self._hook)
         runner = web.AppRunner(application, shutdown_timeout=0.1)
         await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", port).start()
+        await (web.SockSite(runner, held) if held else web.TCPSite(runner, "127.0.0.1", 0)).start()
         self.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
         try:
             yield
@@ -289,10 +290,10 @@ async def test_a_slow_backend_is_waited_for_until_the_time_out(shared_redis: Emb
 
 @pytest.mark.parametrize("when_down", ["deny", "allow"])
 async def test_while_the_backend_is_down_the_operator_s_choice_holds_and_the_breaker_opens(
-    shared_redis: EmbeddedServer, unused_tcp_port: int, when_down: WhenDown
+    shared_redis: EmbeddedServer, held_port: socket.socket, when_down: WhenDown
 ) -> None:
     backend = Backend()
-    backend.url = f"http://127.0.0.1:{unused_tcp_port}"
+    backend.url = f"http://127.0.0.1:{held_port.getsockname()[1]}"
     async with hooked(shared_redis.url, backend, when_down=when_down, hook_failures_max=3, hook_pause_s=0.5) as running:
         if when_down == "deny":
             error, closed = await refused_hello(running.url, name="frank")
@@ -310,7 +311,7 @@ async def test_while_the_backend_is_down_the_operator_s_choice_holds_and_the_bre
             async with patience(10):
                 while not metric(running, failures + '{hook="publish",reason="breaker-open"}'):
                     assert await status() == expected
-            async with backend.listening(unused_tcp_port), patience(10):
+            async with backend.listening(held_port), patience(10):
                 backend.answers["publish"] = lambda question: {"allow": False}
                 while await status() != 403:  # noqa: ASYNC110 - the breaker lets one call try, and closes
                     await asyncio.sleep(0.05)
@@ -511,9 +512,9 @@ async def test_the_javascript_client_follows_what_the_backend_says(
     assert json.loads(out) == [{"level": 3}, "hi", "denied", "banned"]
 
 
-async def test_a_session_outlasts_a_backend_that_is_down(shared_redis: EmbeddedServer, unused_tcp_port: int) -> None:
+async def test_a_session_outlasts_a_backend_that_is_down(shared_redis: EmbeddedServer, held_port: socket.socket) -> None:
     backend = Backend()
-    backend.url = f"http://127.0.0.1:{unused_tcp_port}"
+    backend.url = f"http://127.0.0.1:{held_port.getsockname()[1]}"
     async with (
         hooked(shared_redis.url, backend, "publish", requests_per_s=1, burst_requests=5, hook_pause_s=0.2) as running,
         Socket.open(running.url, name="grace") as socket,
@@ -522,7 +523,7 @@ async def test_a_session_outlasts_a_backend_that_is_down(shared_redis: EmbeddedS
         for number in range(500):  # more refusals than a client at fault may cause
             await socket.say(type="publish", id=number, region="outlasted", payload=number)
         assert (await socket.reply(499))["code"] == "backend-down"
-        async with backend.listening(unused_tcp_port), patience(10):
+        async with backend.listening(held_port), patience(10):
             while (await socket.publish("outlasted", "again", id=500))["type"] != "ack":  # noqa: ASYNC110 - the pause ends
                 await asyncio.sleep(0.05)
         assert [event["payload"] for event in await socket.take(1)] == ["again"]

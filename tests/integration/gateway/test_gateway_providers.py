@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import socket
 import subprocess
 import sys
 import time
@@ -38,12 +39,12 @@ class Provider:
         self.answers.set()
 
     @asynccontextmanager
-    async def listening(self, port: int = 0) -> AsyncIterator[str]:
+    async def listening(self, held: socket.socket | None = None) -> AsyncIterator[str]:
         application = web.Application()
         application.router.add_get("/jwks", self._jwks)
         runner = web.AppRunner(application, shutdown_timeout=0.1)
         await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", port).start()
+        await (web.SockSite(runner, held) if held else web.TCPSite(runner, "127.0.0.1", 0)).start()
         try:
             yield f"http://127.0.0.1:{runner.addresses[0][1]}/jwks"
         finally:
@@ -85,12 +86,12 @@ async def test_a_provider_that_publishes_an_empty_set_revokes_all_keys(
 
 
 async def test_a_provider_that_is_down_at_the_start_is_waited_for(
-    shared_redis: EmbeddedServer, unused_tcp_port: int
+    shared_redis: EmbeddedServer, held_port: socket.socket
 ) -> None:
     key = new_key("EdDSA", "k1")
     command = ["-m", "gamecast", "gateway", shared_redis.url, "--port", "0"]
     gateway = await asyncio.create_subprocess_exec(
-        sys.executable, *command, "--keys", f"http://127.0.0.1:{unused_tcp_port}/jwks", stderr=subprocess.PIPE
+        sys.executable, *command, "--keys", f"http://127.0.0.1:{held_port.getsockname()[1]}/jwks", stderr=subprocess.PIPE
     )
     assert gateway.stderr is not None
     try:
@@ -106,7 +107,7 @@ async def test_a_provider_that_is_down_at_the_start_is_waited_for(
             assert (response.status, "has not answered" in (await response.json())["keys"]) == (503, True)
         said, code = await hello(url, token_of(key))
         assert (said["code"], said["retriable"], code) == ("unreachable", True, 1013)
-        async with Provider(key).listening(unused_tcp_port), patience(20):
+        async with Provider(key).listening(held_port), patience(20):
             while (await hello(url, token_of(key)))[1] is not None:  # noqa: ASYNC110 - another process or task acts
                 await asyncio.sleep(0.1)
     finally:
