@@ -20,7 +20,7 @@ from sequencing.conditions import can_follow_all
 from sequencing.expected import orders_all
 from sequencing.homes import homes_of
 from sequencing.plan import Plan
-from sequencing.planchange import change_between, changed, regions_between
+from sequencing.planchange import change_between, changed, note_growth, regions_between
 from sequencing.record import Interest, Members, Record
 from sequencing.sole import is_late, union
 from sequencing.transition import Prepare
@@ -64,8 +64,11 @@ def granted_beside(
     placed = missing & frozenset(published).union(*(joining[name] for name in granted))
     if not granted and not placed:
         return None
-    there = {region: (with_all.paths[region][0], with_all.epoch_of(region)) for region in placed}
-    following = plan.with_regions(sorted(placed), nodes, there)
+    following = with_all
+    if placed != missing:
+        there = {region: (with_all.paths[region][0], with_all.epoch_of(region)) for region in placed}
+        following = plan.with_regions(sorted(placed), nodes, there)
+    note_growth(plan, following, placed)
     return replace(
         record,
         plan=following,

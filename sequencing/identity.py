@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from itertools import compress, islice
+from operator import is_, is_not
 from typing import Any, Generic, TypeVar
 
 Result = TypeVar("Result")
@@ -26,5 +28,21 @@ class KeptFor(Generic[Result]):
             if all(one is other for one, other in zip(known, sources, strict=True)):
                 return result
         result = self._make(*sources)
-        self._kept = ((sources, result), *self._kept[: self._others])
+        self.keep(sources, result)
         return result
+
+    def keep(self, sources: tuple[Any, ...], result: Result) -> None:
+        """Keep a result that is known otherwise."""
+        self._kept = ((sources, result), *self._kept[: self._others])
+
+
+def differing(before: Mapping[str, object], after: Mapping[str, object]) -> set[str]:
+    """Return the keys whose values are not the very same in two mappings, or that only one of them has.
+
+    It is quickest where one was made of the other.
+    """
+    if not all(map(is_, before, after)):
+        found = {key for key, value in after.items() if before.get(key) is not value}
+        return found | (before.keys() - after.keys())
+    longer, both = (after, len(before)) if len(after) > len(before) else (before, len(after))
+    return {*compress(after, map(is_not, after.values(), before.values())), *islice(longer, both, None)}

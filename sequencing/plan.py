@@ -111,7 +111,12 @@ class Plan:
     @cached_property
     def ingresses(self) -> frozenset[str]:
         """The nodes at which some path begins."""
-        return frozenset({self.sole} if self.sole else (path[0] for path in self.paths.values()))
+        return frozenset({self.sole} if self.sole else (node for node, paths in self.begins.items() if paths))
+
+    @cached_property
+    def begins(self) -> Mapping[str, int]:
+        """Node → how many paths begin there; not where one node has all."""
+        return Counter(path[0] for path in self.paths.values())
 
     @cached_property
     def links(self) -> frozenset[tuple[str, str]]:

@@ -6,6 +6,7 @@ differ that have begun in between or are in one of the two, and only those atoms
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -54,6 +55,11 @@ def change_between(before: Plan, after: Plan) -> dict[str, Any]:
 def regions_between(before: Plan, after: Plan) -> set[str]:
     """Return the regions that have another place or epoch in one of two plans, or are in one of them only."""
     return set() if before.is_laid_out_as(after) else set(_regions_between(before, after))
+
+
+def note_growth(before: Plan, after: Plan, regions: Iterable[str]) -> None:
+    """Note that nothing distinguishes two plans but these regions, for `regions_between`."""
+    _regions_between.keep((before, after), frozenset(regions))
 
 
 @KeptFor
@@ -111,6 +117,11 @@ def _changed(before: Plan, document: Mapping[str, Any]) -> Plan:
         found = replace(found, atoms=(*kept, *fresh))
     if all(len(plan.paths.get(region, ())) <= 1 for plan in (before, found) for region in regions):
         found.keep_known(before, "links")  # as nearly always
+    if not before.sole and "begins" in before.__dict__:
+        begins = Counter(before.begins)
+        begins.subtract(before.paths[region][0] for region in regions if region in before.paths)
+        begins.update(found.paths[region][0] for region in regions if region in found.paths)
+        found.__dict__["begins"] = begins
     return found
 
 

@@ -7,7 +7,7 @@ it changes.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -16,6 +16,7 @@ import orjson
 
 from adapters.redis.controlkeys import ControlKeys
 from sequencing.errors import PlanError
+from sequencing.identity import KeptFor, differing
 from sequencing.plan import Plan
 from sequencing.planchange import NOTHING, change_between, changed
 from sequencing.record import WIRE, Interest, Members, Record
@@ -95,6 +96,11 @@ class Viewpoint:
         """Be concerned by these regions' first places."""
         self._placing = regions
 
+    @property
+    def awaits_places(self) -> bool:
+        """Whether some of these have none yet, as far as this connection knows."""
+        return bool(self._placing)
+
     def concerns(self, told: Told) -> bool:
         """Return whether an announcement has news for the connection."""
         return not told.is_growth or self._name in told.people or not self._placing.isdisjoint(told.born)
@@ -107,6 +113,7 @@ class Viewpoint:
         change = told.people.get(self._name)
         if change is not None and (change.heard is None or change.heard.incarnation >= self._connection):
             self._standing = change.after(self._standing)
+        self._placing -= told.plan.paths.keys()
         standing = self._standing
         members: Members = {self._name: standing.regions} if standing.regions else {}
         heard = {self._name: standing.heard} if standing.heard is not None else {}
@@ -122,26 +129,28 @@ def with_people(record: Record, standings: Mapping[str, Standing]) -> Record:
     )
 
 
-def people_between(before: Record | None, after: Record) -> dict[str, PeopleChange]:
+def people_between(before: Record | None, after: Record) -> Mapping[str, PeopleChange]:
     """Return what changes for whom between two records."""
-    found: dict[str, PeopleChange] = {}
-    old = before if before is not None else Record(NOTHING)
+    old = before if before is not None else _NO_RECORD
     if old.members is after.members and old.heard is after.heard:
-        return found
-    heard_before, heard_after = old.heard, after.heard
-    names = {name for name, regions in after.members.items() if old.members.get(name) is not regions}
-    names.update(old.members.keys() - after.members.keys(), heard_before.keys() - heard_after.keys())
-    names.update(name for name, heard in heard_after.items() if heard_before.get(name) is not heard)
-    for name in sorted(names):
-        one, other = standing_in(old, name), standing_in(after, name)
+        return {}
+    return _people_between(old.members, old.heard, after.members, after.heard)
+
+
+_NO_RECORD = Record(NOTHING)
+
+
+@KeptFor
+def _people_between(
+    members_before: Members, heard_before: Mapping[str, Interest], members: Members, heard: Mapping[str, Interest]
+) -> Mapping[str, PeopleChange]:
+    found: dict[str, PeopleChange] = {}
+    for name in sorted(differing(members_before, members) | differing(heard_before, heard)):
+        one = Standing(heard_before.get(name), members_before.get(name, frozenset()))
+        other = Standing(heard.get(name), members.get(name, frozenset()))
         if one.regions != other.regions or heard_text(one.heard) != heard_text(other.heard):
             found[name] = PeopleChange.between(one, other)
     return found
-
-
-def standing_in(record: Record, name: str) -> Standing:
-    """Return what a record says of a name."""
-    return Standing(record.heard.get(name), record.members.get(name, frozenset()))
 
 
 def heard_text(heard: Interest | None) -> bytes:
@@ -170,12 +179,21 @@ def plan_of(record: Record | None) -> Plan:
     return record.plan if record is not None else NOTHING
 
 
-def announcement(before: Record | None, after: Record, token: str) -> tuple[bytes, bytes, list[tuple[Any, ...]]]:
-    """Return what announces a record after another: the entry of the news, what is stored of its plan beside rows, and
-    the commands that change the rows.
+class Announcement(NamedTuple):
+    """What announces a record: the entry of the news, what is stored of its plan beside rows, and the commands that
+    change the rows.
 
-    ``token``: of this announcement alone.
+    ``names``: those that it concerns; None: all.
     """
+
+    news: bytes
+    head: bytes
+    rows: list[tuple[Any, ...]]
+    names: frozenset[str] | None
+
+
+def announcement(before: Record | None, after: Record, token: str) -> Announcement:
+    """Return what announces a record after another; ``token``: of this announcement alone."""
     told = after.news()
     plan, change = told.plan, change_between(plan_of(before), told.plan)
     behind = [each.to_document() for each in told.behind]
@@ -186,7 +204,8 @@ def announcement(before: Record | None, after: Record, token: str) -> tuple[byte
         news["people"] = people_document(people)
     bare = plan if plan.sole else replace(plan, paths={}, epochs={}, atoms=())
     head = {"plan": change_between(NOTHING, bare), "behind": behind, "token": token}
-    return _MARK + orjson.dumps(news), _MARK + orjson.dumps(head), _row_commands(change, plan)
+    names = frozenset(people) if _is_growth(change, plan_of(before)) else None
+    return Announcement(_MARK + orjson.dumps(news), _MARK + orjson.dumps(head), _row_commands(change, plan), names)
 
 
 class Entry(NamedTuple):
@@ -198,6 +217,30 @@ class Entry(NamedTuple):
     people: Any
     text: bytes
 
+    @property
+    def stays_in_epoch(self) -> bool:
+        """Whether it begins no epoch."""
+        return self.after.startswith(f"{self.plan['epoch']}-")
+
+    def with_next(self, later: Entry) -> Entry | None:
+        """Return this entry and the next one as one; None unless both only grow the same epoch's plan.
+
+        Who joins a region with its first place takes all of its events. Who joins it later may not, so such entries
+        stay apart.
+        """
+        if not all(entry.plan.keys() <= _OF_GROWTH and entry.stays_in_epoch for entry in (self, later)):
+            return None
+        regions, more = self.plan.get("regions", {}), later.plan.get("regions", {})
+        if later.after != f"{self.plan['epoch']}-{self.plan['version']}" or not regions.keys().isdisjoint(more):
+            return None
+        if not all(regions.keys().isdisjoint(joined) for _, joined, *_ in later.people.values()):
+            return None
+        people = dict(self.people)
+        for name, entry in later.people.items():
+            people[name] = _person_after(people[name], entry) if name in people else entry
+        plan = {**later.plan, "regions": {**regions, **more}}
+        return Entry(self.after, plan, later.behind, people, self.text + later.text)
+
     def told_after(self, before: Plan | None) -> Told:
         """Return what it announces to those who know the plan before it; raises `PlanError` if it is nonsense."""
         key, known = (self.text, before), before if before is not None else NOTHING
@@ -208,13 +251,30 @@ class Entry(NamedTuple):
             people = read_people(self.people)
             regions = self.plan.get("regions", {})
             born = frozenset(region for region in regions if region not in known.paths)
-            is_growth = self.plan.keys() <= _OF_GROWTH and len(born) == len(regions) and plan.epoch == known.epoch
+            is_growth = _is_growth(self.plan, known)
             return Told(plan, tuple(map(Plan.from_document, self.behind)), people, born, is_growth)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise PlanError(f"this is not the news of a gamecast network: {error!r}") from error
 
 
 _OF_GROWTH = {"epoch", "version", "regions"}
+
+
+def _is_growth(change: Mapping[str, Any], before: Plan) -> bool:
+    regions = change.get("regions", ())
+    return change.keys() <= _OF_GROWTH and change["epoch"] == before.epoch and before.paths.keys().isdisjoint(regions)
+
+
+def together(entries: Iterable[Entry]) -> Iterator[Entry]:
+    """Yield entries of the news, those in a row that only place new regions or count regions for names as one."""
+    one: Entry | None = None
+    for entry in entries:
+        joined = one.with_next(entry) if one is not None else None
+        if one is not None and joined is None:
+            yield one
+        one = joined or entry
+    if one is not None:
+        yield one
 
 
 def read_entry(text: bytes) -> Entry:
@@ -332,6 +392,14 @@ def _person_document(change: PeopleChange) -> list[Any]:
 def _read_person(entry: Any) -> PeopleChange:
     heard, joined, left, is_whole = entry
     return PeopleChange(read_heard(heard.encode()), frozenset(joined), frozenset(left), bool(is_whole))
+
+
+def _person_after(first: Any, then: Any) -> list[Any]:
+    """Return two changes of a name, as they are stored, as one."""
+    one, other = _read_person(first), _read_person(then)
+    standing = other.after(one.after(Standing()))
+    left = frozenset() if other.is_whole else (one.left | other.left) - standing.regions
+    return _person_document(PeopleChange(other.heard, standing.regions, left, one.is_whole or other.is_whole))
 
 
 def people_document(people: People) -> dict[str, Any]:

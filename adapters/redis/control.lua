@@ -1,18 +1,18 @@
 -- What connections tell managers: who is there, what each wants, and which overlaps are expected.
 --
 -- KEYS: connections; the others are beside it: published, asked, changes, incarnations, alive, expected, gone, sole, said,
---    superseded, and what each connection wants, rows:NAME.
--- ARGV: 'introduce', name, ttl in ms             → the incarnation of a new connection, and when the network began, in ms
+--    superseded, regions, boxes, what each connection wants, rows:NAME, and box:BOX.
+-- ARGV: 'introduce', name, ttl in ms, box        → the incarnation of a new connection, and when the network began, in ms
 --    or 'renew', name, connection, incarnation   → a new one for its events, after that one, or 'superseded'
 --    or 'incarnations', ''                       → the last that was given, and the names of all connections
---    or 'beat', ttl in ms, then for each: name, connection, said
+--    or 'beat', ttl in ms, box, then for each: name, connection, said
 --                                                 → 'ok', 'superseded' or 'back', for each
 --    or 'leave', name, connection
---    or 'join', ttl in ms, then for each: name, connection, said, part, '1' if it is the last part of what was said then,
+--    or 'join', ttl in ms, box, then for each: name, connection, said, part, '1' if it is the last part of what was said then,
 --       '1' if it is all that is wanted, floor, how many regions are wanted from now on, how many are not any more; then
 --       these: region and since when for each that is wanted, and the others
 --                                                 → 'ok', 'superseded', or 'plan' where not one node has all, for each
---    or 'place', name, connection, ttl in ms, regions that events are to be published to
+--    or 'place', name, connection, ttl in ms, box, regions that events are to be published to
 --    or 'expect', who, overlaps, two regions and a newline between them each
 --
 -- What leaders do is in leading.lua: Redis tells apart what users may do by keys and commands, so what a game server
@@ -21,6 +21,8 @@
 -- A connection is known by the incarnation that it was introduced with, and is gone when it was not heard of for its ttl.
 -- What it wanted is forgotten then; if nobody has had its name when it is heard of again, it is back. 'back' is answered
 -- until it tells what it wants.
+--
+-- A box is what wakes the process of a connection when there are news for it: leaders write there.
 --
 -- Where leaders make plans, each change is noted in `changes`, whose entries are numbered without gaps, for the leader:
 --    'join', name, 'said', connection, said, floor and whether it is all that is wanted, then region, since (0: no more)
@@ -31,7 +33,9 @@ local connections, prefix = KEYS[1], string.match(KEYS[1], '^(.*:)')
 local published, asked, changes = prefix .. 'published', prefix .. 'asked', prefix .. 'changes'
 local incarnations, alive, expected = prefix .. 'incarnations', prefix .. 'alive', prefix .. 'expected'
 local gone, sole, all_said, superseded = prefix .. 'gone', prefix .. 'sole', prefix .. 'said', prefix .. 'superseded'
-local all_rows = prefix .. 'rows:'
+local all_rows, boxes, box, regions = prefix .. 'rows:', prefix .. 'boxes', prefix .. 'box:', prefix .. 'regions'
+-- How long a box stays that is read no more.
+local BOX_MS = 60000
 -- Who has not read these has a heartbeat before so many have come.
 local SUPERSEDED_MAX = 64
 local verb, name = ARGV[1], ARGV[2]
@@ -78,8 +82,9 @@ local function forget_rows(who)
   redis.call('HDEL', all_said, who)
 end
 
-local function is_here(who, connection, ttl_ms)
+local function is_here(who, connection, ttl_ms, waits_at)
   if redis.call('HSET', connections, who, connection) == 1 then
+    redis.call('HSET', boxes, who, waits_at)
     redis.call('ZREM', gone, who)
     lives(who, ttl_ms)
   end
@@ -91,6 +96,7 @@ if verb == 'introduce' then
     redis.call('XADD', superseded, 'MAXLEN', '=', SUPERSEDED_MAX, '*', name, incarnation)
   end
   redis.call('ZREM', gone, name)
+  redis.call('HSET', boxes, name, ARGV[4])
   if redis.call('EXISTS', sole) == 1 then
     forget_rows(name)
   end
@@ -115,7 +121,7 @@ local function is_newer(who, connection, said, part)
 end
 
 if verb == 'join' then
-  local answers, place, is_sole = {}, 3, redis.call('EXISTS', sole) == 1
+  local answers, place, is_sole = {}, 4, redis.call('EXISTS', sole) == 1
   while ARGV[place] do
     local who, connection, said, part = ARGV[place], ARGV[place + 1], ARGV[place + 2], ARGV[place + 3]
     local is_last, is_all, floor = ARGV[place + 4], ARGV[place + 5], ARGV[place + 6]
@@ -127,7 +133,7 @@ if verb == 'join' then
     -- An earlier request may have been held up on its way.
     local newer, begins = is_newer(who, connection, said, part)
     if speaking then
-      is_here(who, connection, name)
+      is_here(who, connection, name, ARGV[3])
     end
     if speaking and newer then
       if begins or is_all == '1' then
@@ -162,12 +168,12 @@ end
 
 if verb == 'beat' then
   local answers = {}
-  for place = 3, #ARGV, 3 do
+  for place = 4, #ARGV, 3 do
     local who, connection, said = ARGV[place], ARGV[place + 1], ARGV[place + 2]
     if not speaks(who, connection) then
       answers[#answers + 1] = 'superseded'
     else
-      is_here(who, connection, name)
+      is_here(who, connection, name, ARGV[3])
       lives(who, name)
       local known, known_said = string.match(redis.call('HGET', all_said, who) or '', '^(%d+) (%d+) ')
       local is_known = known == connection and tonumber(known_said) >= tonumber(said)
@@ -185,6 +191,7 @@ if verb == 'renew' or verb == 'leave' then
     return next_incarnation(tonumber(ARGV[4]))
   elseif verb == 'leave' then
     redis.call('HDEL', connections, name)
+    redis.call('HDEL', boxes, name)
     redis.call('ZREM', alive, name)
     redis.call('ZREM', gone, name)
     forget_rows(name)
@@ -203,12 +210,21 @@ if verb == 'place' then
   if not speaks(name, ARGV[3]) then
     return 'superseded'
   end
-  is_here(name, ARGV[3], ARGV[4])
-  if redis.call('SADD', published, unpack(ARGV, 5)) > 0 then
-    local noted = { 'place', #ARGV - 4 }
-    for place = 5, #ARGV do
+  is_here(name, ARGV[3], ARGV[4], ARGV[5])
+  local noted, wanted = { 'place', 0 }, {}
+  for place = 6, #ARGV do
+    if redis.call('HEXISTS', regions, ARGV[place]) == 0 then
+      wanted[#wanted + 1] = ARGV[place]
       noted[#noted + 1], noted[#noted + 2] = ARGV[place], ''
     end
+  end
+  if #wanted < #ARGV - 5 then
+    -- Others have them: that was no news for this process.
+    redis.call('XADD', box .. ARGV[5], 'MAXLEN', '=', 1, '*', '', '')
+    redis.call('PEXPIRE', box .. ARGV[5], BOX_MS)
+  end
+  if #wanted > 0 and redis.call('SADD', published, unpack(wanted)) > 0 then
+    noted[2] = #wanted
     note(unpack(noted))
   end
   return 'ok'

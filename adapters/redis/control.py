@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
 from itertools import chain
 from typing import Any
 
-from adapters.redis.announced import Entry, Pipeline, Standing, Told, number_of, read_announced, read_entry
+from adapters.redis.announced import Pipeline, Standing, Told, number_of, read_announced, read_entry, together
 from adapters.redis.connection import RedisConnection, Script, parse_info
 from adapters.redis.controlkeys import ControlKeys
 from adapters.redis.ledger import read_record, read_underway
@@ -53,6 +54,11 @@ PROBES_KEPT_MS = 60_000
 """How long the probe address of a recording server is kept unless it is registered again."""
 
 
+def new_box() -> str:
+    """Return what no other process has as its `RedisControl.box`."""
+    return os.urandom(6).hex()
+
+
 class RedisControl:
     """One task's connection to the control store."""
 
@@ -68,11 +74,12 @@ class RedisControl:
 
         If the control Redis loses its data, the next network has another time.
         """
-        self.watches_names = False
-        """Whether `news` also looks for connections that superseded others."""
+        self.box = ""
+        """What wakes this process when there are news for one of the connections that are introduced here."""
         self.superseded: dict[str, int] = {}
         """Name → its newest incarnation, as `news` found them; for the caller to take."""
-        self._superseded_at: str | bytes = NEVER
+        self._seen: dict[str, str | bytes] = {}
+        """The last that was read of each stream that wakes this process."""
 
     async def ping(self) -> None:
         """Connect to the control Redis; raises `NetworkError` or `OtherSideError`."""
@@ -88,7 +95,7 @@ class RedisControl:
 
     async def introduce(self, name: str) -> int:
         """Register a new connection of a name; return its incarnation, larger than all before. Sets `born`."""
-        incarnation, self.born = await self._run("introduce", name, TTL_MS)
+        incarnation, self.born = await self._run("introduce", name, TTL_MS, self.box)
         return int(incarnation)
 
     async def has_lost(self, connection: int, born: bytes) -> bool:
@@ -124,7 +131,7 @@ class RedisControl:
         """Report that connections, (name, connection, up to which ``said``) each, live; return what `beat` returns, or
         raises.
         """
-        answers = await self._run("beat", TTL_MS, *chain.from_iterable(living))
+        answers = await self._run("beat", TTL_MS, self.box, *chain.from_iterable(living))
         return [
             Superseded(superseded_message(name)) if answer == b"superseded" else answer == b"back"
             for (name, *_), answer in zip(living, answers, strict=True)
@@ -159,7 +166,7 @@ class RedisControl:
         answers: list[bool | Superseded] = [True] * len(requests)
         places = iter(whose)
         for call in calls:
-            for answer in await self._run("join", TTL_MS, *call):
+            for answer in await self._run("join", TTL_MS, self.box, *call):
                 place = next(places)
                 if answer == b"superseded":
                     answers[place] = Superseded(superseded_message(requests[place][0]))
@@ -172,7 +179,7 @@ class RedisControl:
         all_regions = sorted(regions)
         for start in range(0, len(all_regions), REGIONS_MAX):
             some = all_regions[start : start + REGIONS_MAX]
-            _heard(await self._run("place", name, connection, TTL_MS, *some), name)
+            _heard(await self._run("place", name, connection, TTL_MS, self.box, *some), name)
 
     async def interests(self) -> dict[str, Interest]:
         """Return what each connection wants."""
@@ -242,11 +249,12 @@ class RedisControl:
         past = await read_past(self._connection, regions, after, turn)
         return [] if latest is None else [*past, latest]
 
-    async def news(self, after: Plan | None, *, block_ms: int, turn: Turn = ALONE) -> list[Told]:
+    async def news(self, after: Plan | None, *, block_ms: int, turn: Turn = ALONE, at_box: bool = False) -> list[Told]:
         """Return what was announced after a plan, in order, waiting up to ``block_ms``; ``turn``: as in `plans`.
 
-        Without a plan: what was announced last, as long as anything was. With none, it may also return because of
-        `superseded`.
+        Without a plan: what was announced last, as long as anything was. ``at_box``: what concerns no connection of
+        this `box` may wait until something does; then what is granted is told together. It may also return none,
+        because of `superseded`.
 
         Raises `SessionExpired` if some of it may no longer be stored.
         """
@@ -255,21 +263,27 @@ class RedisControl:
         place = number_of(after) or NEVER
         if after is not None and self._connection.opened != self._followed:
             await self._require_news(after, turn)
+        reading = "STREAMS", ControlKeys.news, place
         async with turn:
-            streams: tuple[str | bytes, ...] = (ControlKeys.news, place)
-            if self.watches_names:
-                streams = (ControlKeys.news, ControlKeys.superseded, place, self._superseded_at)
-            reply = await self._connection.call("XREAD", "BLOCK", block_ms, "STREAMS", *streams)
-        found = {key.decode(): entries for key, entries in reply or ()}
-        for self._superseded_at, (name, incarnation) in found.get(ControlKeys.superseded, ()):
+            if at_box and after is not None:
+                waking = [ControlKeys.superseded, ControlKeys.woken, ControlKeys.box(self.box)]
+                seen = (self._seen.get(key, NEVER) for key in waking)
+                woken = "XREAD", "BLOCK", block_ms, "STREAMS", *waking, *seen
+                replies = await self._connection.pipeline([woken, ("XREAD", *reading)])
+            else:
+                replies = [await self._connection.call("XREAD", "BLOCK", block_ms, *reading)]
+        found = {key.decode(): entries for reply in replies for key, entries in reply or ()}
+        for _, (name, incarnation) in found.get(ControlKeys.superseded, ()):
             self.superseded[name.decode()] = int(incarnation)
-        return await self._told([fields[1] for _, fields in found.get(ControlKeys.news, ())], after, turn)
+        texts = [fields[1] for _, fields in found.pop(ControlKeys.news, ())]
+        self._seen |= {key: entries[-1][0] for key, entries in found.items()}
+        return await self._told(texts, after, turn, is_together=at_box)
 
-    async def _told(self, texts: Sequence[bytes], after: Plan | None, turn: Turn) -> list[Told]:
+    async def _told(self, texts: Sequence[bytes], after: Plan | None, turn: Turn, *, is_together: bool) -> list[Told]:
         told: list[Told] = []
         plan = after
-        for text in texts:
-            entry: Entry = read_entry(text)
+        entries = [read_entry(text) for text in texts]
+        for entry in together(entries) if is_together else entries:
             if entry.after != number_of(plan):
                 return await self._told_again(plan, told, turn)
             told.append(entry.told_after(plan))

@@ -34,9 +34,11 @@ class ControlKeys:
     sole = "gamecast:{control}:sole"
     said = "gamecast:{control}:said"
     superseded = "gamecast:{control}:superseded"
+    boxes = "gamecast:{control}:boxes"
+    woken = "gamecast:{control}:woken"
     of_connections = (
         *(published, asked, changes, incarnations, connections, alive, expected, gone, sole, said),
-        superseded,
+        *(superseded, boxes),
     )
     """Of control.lua. It is given `connections` and names the others from that, as leading.lua does from `state`."""
 
@@ -44,6 +46,11 @@ class ControlKeys:
     def rows(name: str) -> str:
         """Return the hash of what a connection wants: region → since when."""
         return f"gamecast:{{control}}:rows:{name}"
+
+    @staticmethod
+    def box(of: str) -> str:
+        """Return the stream that wakes a process when there are news for one of its connections."""
+        return f"gamecast:{{control}}:box:{of}"
 
     @staticmethod
     def counted(name: str) -> str:

@@ -32,6 +32,9 @@ Then no connection is declared disconnected.
 LATE_S_MAX = 2.0
 """How much longer than asked a leader waits for interests: Redis blocks by a clock that may be set back meanwhile."""
 
+NAMES_MAX = 1_000
+"""What concerns more names wakes everybody."""
+
 LAST_WIRE_BEFORE = 3
 """The wire version of a network whose record is one text."""
 
@@ -170,13 +173,19 @@ class LeaderControl(RedisControl):
 
     async def _announce(self, token: str, record: Record, saved: Record, *more: tuple[Any, ...]) -> bool:
         async with self._using:
-            if not await self._write(token, [*self._ledger.announcing(record, saved), *more]):
+            commands, names = self._ledger.announcing(record, saved)
+            if not await self._write(token, [*commands, *more], names):
                 return False
             self._ledger.wrote(saved, record)
             return True
 
-    async def _write(self, token: str, commands: Sequence[tuple[Any, ...]]) -> bool:
-        arguments: list[Any] = []
+    async def _write(
+        self, token: str, commands: Sequence[tuple[Any, ...]], names: frozenset[str] | None = frozenset()
+    ) -> bool:
+        """Carry out commands, all at once; ``names``: for whom it is news, None: for all."""
+        if names is not None and len(names) > NAMES_MAX:
+            names = None
+        arguments: list[Any] = [-1] if names is None else [len(names), *sorted(names)]
         for command in commands:
             arguments += (len(command), *command)
         return bool(await self._lead("write", token, self._ledger.number, *arguments))

@@ -6,7 +6,8 @@
 --       pulse, as told before, that stood still for longer than a lease, else '', and how many changes are known
 --                                                 → 0 and the pulse of the lease, or 1 and what there is
 --    or 'keep', token, lease in ms                → whether the lease is still held
---    or 'write', token, how often the state was written, then commands, how many arguments and these each
+--    or 'write', token, how often the state was written, for how many it is news ('-1': for all) and their names, then
+--       commands, how many arguments and these each
 --                                                 → 1 if they were carried out, all at once
 --    or 'past', token, id of a plan (epoch-version), how long to keep it in ms, what it ends (see past.py), regions
 --    or 'resign', token.
@@ -24,8 +25,9 @@ local connections, alive, incarnations = prefix .. 'connections', prefix .. 'ali
 local nodes, lossy, expected, led = prefix .. 'nodes', prefix .. 'lossy', prefix .. 'expected', prefix .. 'led'
 local gone, doubted, sole = prefix .. 'gone', prefix .. 'doubted', prefix .. 'sole'
 local all_said, all_rows = prefix .. 'said', prefix .. 'rows:'
+local boxes, box, woken, published = prefix .. 'boxes', prefix .. 'box:', prefix .. 'woken', prefix .. 'published'
 -- As in control.lua.
-local NOTED, CHANGES_MAX = '\n\n', 20000
+local NOTED, CHANGES_MAX, BOX_MS = '\n\n', 20000, 60000
 -- So many changes are read in one look.
 local CHANGES_A_LOOK = 2000
 -- So many names that are gone may come back.
@@ -45,6 +47,7 @@ local function forget(who)
   local number = redis.call('HINCRBY', incarnations, NOTED, 1)
   redis.call('XADD', changes, 'MAXLEN', '~', CHANGES_MAX, string.format('%.0f-0', number), 'gone', who)
   redis.call('HDEL', connections, who)
+  redis.call('HDEL', boxes, who)
   redis.call('ZREM', alive, who)
   redis.call('DEL', all_rows .. who)
   redis.call('HDEL', all_said, who)
@@ -135,11 +138,27 @@ if verb == 'write' then
   if (redis.call('HGET', state, 'number') or '0') ~= ARGV[3] then
     return 0
   end
-  local place = 4
+  local concerned = tonumber(ARGV[4])
+  local place = 5 + math.max(0, concerned)
   while ARGV[place] do
     local last = place + tonumber(ARGV[place])
-    redis.call(unpack(ARGV, place + 1, last))
+    local done = redis.call(unpack(ARGV, place + 1, last))
+    if ARGV[place + 1] == 'SREM' and ARGV[place + 2] == published and done > 0 then
+      concerned = -1 -- somebody waits to publish there
+    end
     place = last + 1
+  end
+  if concerned < 0 then
+    redis.call('XADD', woken, 'MAXLEN', '=', 1, '*', '', '')
+  end
+  local seen = {}
+  for at = 5, 4 + concerned do
+    local waits_at = redis.call('HGET', boxes, ARGV[at])
+    if waits_at and not seen[waits_at] then
+      seen[waits_at] = true
+      redis.call('XADD', box .. waits_at, 'MAXLEN', '=', 1, '*', '', '')
+      redis.call('PEXPIRE', box .. waits_at, BOX_MS)
+    end
   end
   redis.call('HSET', state, 'number', string.format('%.0f', tonumber(ARGV[3]) + 1))
 elseif verb == 'past' then

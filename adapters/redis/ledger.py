@@ -40,6 +40,9 @@ logger = logging.getLogger("gamecast.manager")
 NEWS_KEPT = 1_024
 """How many announcements a connection may be behind."""
 
+FOR_ALL_EVERY = 256
+"""One of so many announcements wakes all who wait for news, so that none of them is too far behind."""
+
 
 class Ledger:
     """The state of a network, as its leader knows it."""
@@ -120,15 +123,18 @@ class Ledger:
         """Return the commands that save a record."""
         return _saving(self.record, record, self.announced)
 
-    def announcing(self, record: Record, saved: Record) -> list[tuple[Any, ...]]:
-        """Return the commands that announce a record, after which another one is what leaders go on from."""
-        news, head, rows = announcement(self.announced, record, os.urandom(6).hex())
-        return [
+    def announcing(self, record: Record, saved: Record) -> tuple[list[tuple[Any, ...]], frozenset[str] | None]:
+        """Return the commands that announce a record, after which another one is what leaders go on from, and the
+        names that it concerns; None: all.
+        """
+        told = announcement(self.announced, record, os.urandom(6).hex())
+        commands = [
             *_saving(self.record, saved, record),
-            ("SET", ControlKeys.plan, head),
-            *rows,
-            ("XADD", ControlKeys.news, "MAXLEN", "=", NEWS_KEPT, number_of(record.plan), "told", news),
+            ("SET", ControlKeys.plan, told.head),
+            *told.rows,
+            ("XADD", ControlKeys.news, "MAXLEN", "=", NEWS_KEPT, number_of(record.plan), "told", told.news),
         ]
+        return commands, told.names if record.plan.version % FOR_ALL_EVERY else None
 
     def wrote(self, saved: Record, announced: Record | None = None) -> None:
         """Note what was written."""

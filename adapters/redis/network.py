@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from adapters.leadership import RESUME_S, Control, NodeOperator
 from adapters.manager import Manager
 from adapters.redis.announced import Viewpoint, with_people
-from adapters.redis.control import RedisControl
+from adapters.redis.control import RedisControl, new_box
 from adapters.redis.controlclient import ControlClient
 from adapters.redis.leadercontrol import LeaderControl
 from adapters.redis.node import RedisNode
@@ -56,6 +56,7 @@ class RedisNetwork(ControlClient):
         self._routes = routes or {}
         super().__init__(self.way_to_control(), asyncio.Lock())
         self._watch = self.way_to_control()
+        self._control.box = self._watch.box = new_box()
         self._viewpoint = Viewpoint()
         self._manager: Manager | None = None
         self._managing: asyncio.Task[None] | None = None
@@ -95,7 +96,6 @@ class RedisNetwork(ControlClient):
     async def introduce(self, name: str) -> int:
         """See `Network.introduce`. From now on this connection is a leader candidate, see `stand`."""
         connection = await super().introduce(name)
-        self._watch.watches_names = True
         self._viewpoint.belong_to(name, connection)
         self.stand(self.way_to_leading())
         return connection
@@ -115,8 +115,8 @@ class RedisNetwork(ControlClient):
         return RedisNodeOperator(self.url, retention_events=self._retention_events, routes=self._routes)
 
     async def news(self, after: Plan | None, *, block_ms: int) -> list[Record]:
-        """See `Network.news`."""
-        told = await self._watch.news(after, block_ms=block_ms)
+        """See `Network.news`; of what others are granted in place, the connection may hear late."""
+        told = await self._watch.news(after, block_ms=block_ms, at_box=True)
         if self._watch.superseded.pop(self._name, 0) > self._connection:
             raise Superseded(superseded_message(self._name))
         self._watch.superseded.clear()

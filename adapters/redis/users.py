@@ -47,11 +47,16 @@ def _calling(*scripts: Script) -> tuple[str, ...]:
 
 
 _CONNECTING = ("+ping", "+info", "+client|id", "+client|unblock", "+hello", "+time", "+acl|whoami")
-_CONTROL_KEYS = (*(f"~{key}" for key in ControlKeys.of_connections), f"%R~{ControlKeys.lease}")
+_CONTROL_KEYS = (
+    *(f"~{key}" for key in ControlKeys.of_connections),
+    *(f"%R~{ControlKeys.lease}", f"~{ControlKeys.box('*')}", f"(+pexpire ~{ControlKeys.box('*')})"),
+    f"(+hexists %R~{ControlKeys.regions})",
+)
 _NEWS = (
     *("+multi", "+exec", f"%R~{ControlKeys.news}", f"%R~{ControlKeys.past}:*", f"%R~{ControlKeys.past}"),
     *(f"(+get %R~{ControlKeys.plan})", f"(+hgetall %R~{ControlKeys.regions} %R~{ControlKeys.atoms})"),
-    f"(+hget %R~{ControlKeys.state})",
+    *(f"(+hget %R~{ControlKeys.state})", f"%R~{ControlKeys.woken}"),
+    *(f"%R~{ControlKeys.superseded}", f"%R~{ControlKeys.box('*')}"),
 )
 _STEP_KEYS = tuple(f"~gamecast:{{*}}:{name}" for name in ("node", "steps", "counters", "publishers"))
 _TELLING = (

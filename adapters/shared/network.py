@@ -12,11 +12,12 @@ from bisect import bisect_right
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
+from itertools import chain
 from typing import Generic, TypeVar
 
 from adapters.backoff import Backoff
 from adapters.redis.announced import Told, Viewpoint
-from adapters.redis.control import RedisControl
+from adapters.redis.control import RedisControl, new_box
 from adapters.redis.controlclient import ControlClient
 from adapters.redis.network import RedisNetwork
 from adapters.shared.lane import SharedIngress, SharedLane
@@ -26,7 +27,7 @@ from sequencing.errors import NetworkRestarted, Superseded, is_passing, supersed
 from sequencing.plan import Plan
 from sequencing.record import Record, Request
 
-NEWS_BLOCK_MS = 2_000
+NEWS_BLOCK_MS = 3_000
 
 Place = tuple[int, int]
 """Epoch and version of a plan."""
@@ -72,7 +73,9 @@ class SharedNetwork:
         except BaseException:
             await self._base.close()
             raise
-        self.control, self.news = self._base.way_to_control(), SharedNews(self._base.way_to_control())
+        self.control, reading = self._base.way_to_control(), self._base.way_to_control()
+        self.control.box = reading.box = new_box()
+        self.news = SharedNews(reading)
         self.joins = Together(self.control.join, self.turn, "joins")
         self.beats = Together(self.control.beats, self.turn, "heartbeats")
         self._base.stand(self._base.way_to_leading())
@@ -113,9 +116,11 @@ class SharedNews:
 
     def __init__(self, control: RedisControl) -> None:
         self._control = control
-        control.watches_names = True
         self._told: list[Told] = []
-        self._waiting: set[SharedView] = set()
+        self._waiting: dict[str, set[SharedView]] = {}
+        """Name → its connections that wait."""
+        self._awaiting_places: set[SharedView] = set()
+        """Those of them that wait for a place of a region, too."""
         self._failure: Exception | None = None
         self._closing = False
         self.superseded: dict[str, int] = {}
@@ -139,21 +144,52 @@ class SharedNews:
         """
         if self._failure is not None:
             raise self._failure
-        if not self._closing:
-            self._waiting.add(view)
+        if self._closing:
+            return
+        self._waiting.setdefault(view.name, set()).add(view)
+        self.await_places(view)
+        try:
             await view.changed.wait()
-            self._waiting.discard(view)
+        finally:
+            self._awaiting_places.discard(view)
+            self._waiting[view.name].discard(view)
+            if not self._waiting[view.name]:
+                del self._waiting[view.name]
+
+    def await_places(self, view: SharedView) -> None:
+        """Tell a view of the first places that it waits for, if it waits at all."""
+        if view.awaits_places and view in self._waiting.get(view.name, ()):
+            self._awaiting_places.add(view)
+
+    @property
+    def latest(self) -> Place:
+        """The newest plan."""
+        return _place(self._told[-1].plan) if self._told else (0, 0)
 
     def _wake(self) -> None:
-        for view in self._waiting:
-            view.changed.set()
+        for view in chain.from_iterable(self._waiting.values()):
+            view.wake(self.latest)
+
+    def _offer(self, told: Sequence[Told]) -> None:
+        """Add announcements, and wake those whom they concern."""
+        passed = self.latest
+        self._told += told
+        del self._told[:-RECORDS_KEPT]
+        concerned = set(self._awaiting_places)
+        for each in told:
+            names = each.people if each.is_growth else self._waiting
+            concerned.update(chain.from_iterable(self._waiting.get(name, ()) for name in names))
+        for view in concerned:
+            if view.is_concerned_by(told):
+                view.wake(passed)
 
     def _tell_superseded(self) -> None:
         newer, self._control.superseded = self._control.superseded, {}
-        for view in self._waiting if newer else ():
-            if newer.get(view.name, 0) > view.connection:
-                self.superseded[view.name] = newer[view.name]
-                view.changed.set()
+        for name, incarnation in newer.items():
+            for view in self._waiting.get(name, ()):
+                if incarnation > view.connection:
+                    self.superseded[name] = incarnation
+                    view.wake(self.latest)
 
     async def close(self) -> None:
         """Stop."""
@@ -167,7 +203,7 @@ class SharedNews:
         plan: Plan | None = None
         while not self._closing:
             try:
-                told = await self._control.news(plan, block_ms=NEWS_BLOCK_MS)
+                told = await self._control.news(plan, block_ms=NEWS_BLOCK_MS, at_box=True)
                 backoff.reset()
             except Exception as error:  # noqa: BLE001 - whatever it is, the applications must hear of it
                 if self._closing:
@@ -185,11 +221,8 @@ class SharedNews:
                 continue
             self._tell_superseded()
             if told:
-                self._told += told
-                del self._told[:-RECORDS_KEPT]
+                self._offer(told)
                 plan = told[-1].plan
-                for view in self._waiting:
-                    view.offer(told)
         await self._control.close()
 
 
@@ -261,7 +294,8 @@ class SharedView(ControlClient):
         self._shared = shared
         self.url = shared.url
         self.changed = asyncio.Event()
-        """Set when there may be news for this connection."""
+        """Cleared while this connection waits for news."""
+        self.changed.set()
         self._viewpoint = Viewpoint()
         self._wants_newest = False
         """Whether it is to hear the newest plan, although that did not concern it."""
@@ -293,12 +327,13 @@ class SharedView(ControlClient):
     async def place(self, regions: frozenset[str]) -> None:
         """See `Network.place`."""
         self._viewpoint.await_places(regions)
+        self._shared.news.await_places(self)
         newest = self._shared.news.after(None)
         placed = frozenset(region for region in regions for told in newest or () if region in told.plan.paths)
         if placed:
             # They were given one in an announcement that did not concern this connection then.
             self._wants_newest = True
-            self.changed.set()
+            self.wake(self._shared.news.latest)
         if regions - placed:
             await super().place(regions - placed)
 
@@ -347,17 +382,25 @@ class SharedView(ControlClient):
             await self._shared.news.change(self)
         return []
 
-    def offer(self, told: Sequence[Told]) -> None:
-        """Wake this connection if an announcement concerns it; otherwise skip them."""
-        if any(map(self._viewpoint.concerns, told)):
+    @property
+    def awaits_places(self) -> bool:
+        """See `Viewpoint`."""
+        return self._viewpoint.awaits_places
+
+    def is_concerned_by(self, told: Sequence[Told]) -> bool:
+        """Return whether one of some announcements has news for this connection."""
+        return any(map(self._viewpoint.concerns, told))
+
+    def wake(self, passed: Place) -> None:
+        """Have this connection look for news after a plan; those before it did not concern it."""
+        if not self.changed.is_set():  # else it has yet to read what was before that
+            self._passed = passed
             self.changed.set()
-        elif not self.changed.is_set():  # else it has yet to read what was before that
-            self._passed = _place(told[-1].plan)
 
     async def stop_watching(self) -> None:
         """See `Network.stop_watching`."""
         self._stopping = True
-        self.changed.set()
+        self.wake(self._passed)
 
     def lane(self, node: str, plan: Plan) -> SharedLane:
         """See `Network.lane`."""

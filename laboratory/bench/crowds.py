@@ -32,6 +32,8 @@ JOINS = 200
 """Joins one after the other, each of a region that nothing has."""
 WARM_UP = 5
 IDLE_S = 4.0
+SETTLE_S = 3.5
+"""After this, processes have read what others were granted, too."""
 BUSY_S = 3.0
 AT_ONCE = 64
 """Joins under way in each process, for the most that there are per second."""
@@ -41,7 +43,8 @@ SUBSCRIBE_S_MAX = 300.0
 
 @dataclass(frozen=True, slots=True)
 class Crowd:
-    """What was measured with so many connections in so many processes. Bytes, and CPU of Redis, are those of a join.
+    """What was measured with so many connections in so many processes. Bytes, and CPU of Redis, are those of a join,
+    also what others read of it later.
 
     ``idle_bytes_per_s``: in and out of Redis together, while nothing happens.
     """
@@ -136,12 +139,15 @@ def _measure(peer: str, url: str, connections: int, processes: int) -> Crowd:
         _tell(parts, [("open", *share) for share in shares])
         all_joined_s = time.perf_counter() - began
         _tell(parts[:1], [("join", "warm up", WARM_UP)])
+        time.sleep(SETTLE_S)
         before = _spent(client)
         time.sleep(IDLE_S)
-        idle = _difference(_spent(client), before)
-        before = _spent(client)
+        idle = {what: value / IDLE_S for what, value in _difference(_spent(client), before).items()}
+        before, at_s = _spent(client), time.perf_counter()
         [latencies_s] = _tell(parts[:1], [("join", "more", JOINS)])
-        of_joins = _difference(_spent(client), before)
+        time.sleep(SETTLE_S)
+        took_s = time.perf_counter() - at_s
+        of_joins = {what: value - idle[what] * took_s for what, value in _difference(_spent(client), before).items()}
         busy = _tell(parts, [("busy", f"busy {at}", BUSY_S) for at in range(processes)])
     ordered = sorted(1000 * each for each in latencies_s)
     return Crowd(
@@ -153,7 +159,7 @@ def _measure(peer: str, url: str, connections: int, processes: int) -> Crowd:
         of_joins["in"] / JOINS,
         of_joins["out"] / JOINS,
         1e6 * of_joins["cpu_s"] / JOINS,
-        (idle["in"] + idle["out"]) / IDLE_S,
+        idle["in"] + idle["out"],
         sum(busy),
     )
 

@@ -8,11 +8,11 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import NamedTuple
 
-from adapters.redis.network import RedisNetwork
+from adapters.redis.announced import Told
+from adapters.redis.control import RedisControl
 from laboratory.demo.journey import now_ns
 from sequencing.checkers.stays import Stay
 from sequencing.plan import Plan
-from sequencing.record import Interest, Record
 
 BLOCK_MS = 500
 CAUGHT_UP_S = 10.0
@@ -32,8 +32,8 @@ class Watch:
 
     def __init__(self, url: str) -> None:
         """``url``: of the control Redis."""
-        self._network = RedisNetwork(url, ordering="acyclic", retention_events=1)
-        self._record: Record | None = None
+        self._control = RedisControl(url)
+        self._plan: Plan | None = None
         self._first_epoch = 0
         self._grants: list[Grant] = []
         self._changed = asyncio.Event()
@@ -41,9 +41,8 @@ class Watch:
 
     async def start(self) -> None:
         """Begin with the newest plan; what came before does not count."""
-        await self._network.open()
-        [self._record] = await self._network.news(None, block_ms=BLOCK_MS)
-        self._first_epoch = self._record.plan.epoch
+        [first] = await self._control.news(None, block_ms=BLOCK_MS)
+        self._plan, self._first_epoch = first.plan, first.plan.epoch
         self._task = asyncio.create_task(self._follow(), name="gamecast demo watch")
 
     async def close(self) -> None:
@@ -52,19 +51,19 @@ class Watch:
             self._task.cancel()
             with suppress(asyncio.CancelledError):
                 await self._task
-        await self._network.close()
+        await self._control.close()
 
     async def caught_up(self, plan: Plan) -> None:
         """Wait until this plan is known; raises `TimeoutError` when it does not come."""
         async with asyncio.timeout(CAUGHT_UP_S):
-            while (known := self._record) and (known.plan.epoch, known.plan.version) < (plan.epoch, plan.version):
+            while (known := self._plan) and (known.epoch, known.version) < (plan.epoch, plan.version):
                 self._changed.clear()
                 await self._changed.wait()
 
     @property
     def epochs(self) -> int:
         """The number of new epochs announced."""
-        return self._record.plan.epoch - self._first_epoch if self._record is not None else 0
+        return self._plan.epoch - self._first_epoch if self._plan is not None else 0
 
     def in_place(self, stays: Iterable[Stay]) -> int:
         """Return how many of these stays, in the order in which they began, were joined without a new epoch."""
@@ -81,14 +80,16 @@ class Watch:
 
     async def _follow(self) -> None:
         while True:
-            assert self._record is not None
-            for record in await self._network.news(self._record.plan, block_ms=BLOCK_MS):
-                in_place = record.plan.epoch == self._record.plan.epoch
-                nothing = Interest(0, 0)
-                self._grants += (
-                    Grant(now_ns(), server, region, in_place)
-                    for server, interest in record.heard.items()
-                    for region in interest.after(self._record.heard.get(server, nothing))
-                )
-                self._record = record
+            for told in await self._control.news(self._plan, block_ms=BLOCK_MS):
+                self._take(told)
             self._changed.set()
+
+    def _take(self, told: Told) -> None:
+        assert self._plan is not None
+        in_place = told.plan.epoch == self._plan.epoch
+        self._grants += (
+            Grant(now_ns(), server, region, in_place)
+            for server, change in told.people.items()
+            for region in change.joined
+        )
+        self._plan = told.plan

@@ -31,7 +31,7 @@ def redis_server() -> Iterator[EmbeddedServer]:
 
 @pytest.fixture
 def held_port() -> Iterator[socket.socket]:
-    """A bound socket: its loopback port refuses connections until it listens, and no other process gets it meanwhile."""
+    """A bound socket: its loopback port refuses connections until it listens, and no other process gets it."""
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))
         yield held

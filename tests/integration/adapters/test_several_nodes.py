@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
 import redis
 
 import adapters.leader
+import adapters.redis.ledger
+import adapters.shared.network
 import gamecast
 from adapters.embedded.server import EmbeddedServer, EmbeddedServers
 from adapters.redis.controlkeys import ControlKeys
@@ -110,6 +112,72 @@ async def test_what_a_join_costs_does_not_grow_with_the_connections(three_redis_
     [few, many] = costs
     assert many[0] < 1.3 * few[0], costs
     assert many[1] < 1.3 * few[1], costs
+
+
+async def test_a_join_wakes_only_the_processes_that_it_concerns(
+    redis_server: EmbeddedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(adapters.shared.network, "NEWS_BLOCK_MS", 60_000)
+    url = redis_server.url
+    async with AsyncExitStack() as stack, three_nodes(url):
+        joining, apart = [await stack.enter_async_context(gamecast.share(url)) for _ in range(2)]
+        walker = await stack.enter_async_context(joining.connect(name="walker"))
+        stays = await stack.enter_async_context(apart.connect(name="stays"))
+        await walker.subscribe("begin")
+        await stays.subscribe("home")
+        woken = await woken_by(url, lambda: walker.subscribe(*(f"new {number}" for number in range(3))))
+        assert woken == 1, "the process of the walker alone"
+        async with patience(5):  # what others began meanwhile is read when it matters
+            await stays.publish("new 1", "from elsewhere")
+            assert (await take(walker, 1))[0].payload == "from elsewhere"
+            await stays.subscribe("new 2")
+            await walker.publish("new 2", "to both")
+            assert (await take(stays, 1))[0].payload == "to both"
+            publisher = await stack.enter_async_context(apart.connect(name="publisher"))
+            waiting = asyncio.create_task(publisher.publish("without readers", 1))
+            await waiting
+        # A name that counts as gone, and comes back, is woken where it was.
+        with redis.Redis.from_url(url) as client:
+            client.zadd(ControlKeys.alive, {"stays": 0})
+            async with patience(5):
+                await until(lambda: client.hget(ControlKeys.boxes, "stays") is None)
+            async with patience(10):
+                await until(lambda: client.hget(ControlKeys.boxes, "stays") is not None)
+        async with patience(5):
+            await stays.subscribe("late")
+
+
+async def test_who_is_not_concerned_for_long_has_missed_nothing(
+    redis_server: EmbeddedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(adapters.shared.network, "NEWS_BLOCK_MS", 60_000)
+    monkeypatch.setattr(adapters.redis.ledger, "NEWS_KEPT", 32)
+    monkeypatch.setattr(adapters.redis.ledger, "FOR_ALL_EVERY", 8)
+    url = redis_server.url
+    async with AsyncExitStack() as stack, three_nodes(url):
+        joining, apart = [await stack.enter_async_context(gamecast.share(url)) for _ in range(2)]
+        walker = await stack.enter_async_context(joining.connect(name="walker"))
+        stays = await stack.enter_async_context(apart.connect(name="stays"))
+        await stays.subscribe("home")
+        for number in range(80):
+            await walker.subscribe(f"new {number}")
+        async with patience(5):
+            await stays.subscribe("new 79")
+            await walker.publish("new 79", 1)
+            assert (await take(stays, 1))[0].payload == 1
+
+
+async def woken_by(url: str, act: Callable[[], Awaitable[object]]) -> int:
+    """Return how many processes are woken for what is awaited."""
+    with redis.Redis.from_url(url) as client:
+
+        def entries() -> set[tuple[bytes, object]]:
+            keys = [*client.scan_iter("gamecast:{control}:box:*"), ControlKeys.woken.encode()]
+            return {(key, entry[0][0]) for key in keys if (entry := client.xrevrange(key, count=1))}
+
+        before = entries()
+        await act()
+        return len({key for key, _ in entries() - before})
 
 
 async def test_names_that_come_and_go_leave_nothing_behind_where_links_are(

@@ -41,6 +41,7 @@ async def test_events_of_epochs_whose_plans_are_no_news_any_more_are_replayed(
     redis_server: EmbeddedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ledger, "NEWS_KEPT", 2)
+    monkeypatch.setattr(ledger, "FOR_ALL_EVERY", 1)
     async with three_nodes(redis_server.url), patience(60):
         async with gamecast.connect(redis_server.url, name="walker") as walker:
             receipts = []

@@ -512,7 +512,9 @@ async def test_the_javascript_client_follows_what_the_backend_says(
     assert json.loads(out) == [{"level": 3}, "hi", "denied", "banned"]
 
 
-async def test_a_session_outlasts_a_backend_that_is_down(shared_redis: EmbeddedServer, held_port: socket.socket) -> None:
+async def test_a_session_outlasts_a_backend_that_is_down(
+    shared_redis: EmbeddedServer, held_port: socket.socket
+) -> None:
     backend = Backend()
     backend.url = f"http://127.0.0.1:{held_port.getsockname()[1]}"
     async with (

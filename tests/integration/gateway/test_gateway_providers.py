@@ -91,7 +91,11 @@ async def test_a_provider_that_is_down_at_the_start_is_waited_for(
     key = new_key("EdDSA", "k1")
     command = ["-m", "gamecast", "gateway", shared_redis.url, "--port", "0"]
     gateway = await asyncio.create_subprocess_exec(
-        sys.executable, *command, "--keys", f"http://127.0.0.1:{held_port.getsockname()[1]}/jwks", stderr=subprocess.PIPE
+        sys.executable,
+        *command,
+        "--keys",
+        f"http://127.0.0.1:{held_port.getsockname()[1]}/jwks",
+        stderr=subprocess.PIPE,
     )
     assert gateway.stderr is not None
     try:

@@ -20,8 +20,7 @@ PLAN = Plan(1, 1, "acyclic", {"a": "redis://a"}, {"forest": ("a",)}, (Atom(AtomI
 
 def told(before: Record | None, record: Record) -> Told:
     """Return a record as it is announced after another."""
-    news, *_ = announcement(before, record, "")
-    return read_entry(news).told_after(before.plan if before is not None else None)
+    return read_entry(announcement(before, record, "").news).told_after(before.plan if before is not None else None)
 
 
 class Announcing:
@@ -41,7 +40,7 @@ class Announcing:
             self._newest = record
         self._more.set()
 
-    async def news(self, after: Plan | None, *, block_ms: int, turn: asyncio.Lock | None = None) -> list[Told]:
+    async def news(self, after: Plan | None, *, block_ms: int, turn: Any = None, at_box: bool = False) -> list[Told]:
         while True:
             if after is None and self._records:
                 return self._records[-1:]
@@ -129,9 +128,8 @@ async def test_what_concerns_it_is_not_forgotten_for_what_comes_right_behind(wor
     waiting = asyncio.create_task(here.news(first.plan, block_ms=0))
     await settled()
     own, other = world.joined("here"), world.joined("other")
-    here.offer([told(first, own)])
-    here.offer([told(own, other)])
-    world.control.announce(own, other)
+    world.shared.news._offer([told(first, own)])
+    world.shared.news._offer([told(own, other)])
     assert await waiting == [world.of("here", own)]
 
 
