@@ -12,6 +12,7 @@ from laboratory.bench import crowds
 
 def test_each_figure_is_measured_for_each_size(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(crowds, "IDLE_S", 0.5)
+    monkeypatch.setattr(crowds, "SETTLE_S", 0.0)
     found = CliRunner().invoke(bench, ["crowds", "--sizes", "4x1,12x2", "--json"])
     assert found.exit_code == 0, found.output
     result = orjson.loads(found.stdout)
