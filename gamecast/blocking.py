@@ -20,6 +20,7 @@ from gamecast.arguments import check_take
 from gamecast.client.client import Client, SomeCallback
 from gamecast.client.configuration import ConnectOptions, configured
 from gamecast.client.history import ReplayOrder, Since
+from gamecast.client.keys import NO_CONDITION, OnlyIf
 from gamecast.client.watching import Handlers, SomeGapHandler, SomeHandler, Status
 from gamecast.event import Event, Gap, Receipt, Statistics
 from gamecast.recording.options import RecordingStatistics
@@ -128,11 +129,13 @@ class BlockingClient:
         """Declare pairs of regions that a subscriber will have at the same time; see `Client.declare_overlaps`."""
         self._wait(self._client.declare_overlaps(overlaps))
 
-    def publish(self, region: str, payload: Any) -> Receipt:
-        """Publish an event; returns when the region's ingress has acknowledged it."""
-        return self._wait(self._client.publish(region, payload))
+    def publish(self, region: str, payload: Any, *, key: str | None = None, only_if: OnlyIf = NO_CONDITION) -> Receipt:
+        """Publish an event; returns when the region's ingress has acknowledged it. See `gamecast.Client.publish`."""
+        return self._wait(self._client.publish(region, payload, key=key, only_if=only_if))
 
-    def publish_async(self, region: str, payload: Any) -> Future[Receipt]:
+    def publish_async(
+        self, region: str, payload: Any, *, key: str | None = None, only_if: OnlyIf = NO_CONDITION
+    ) -> Future[Receipt]:
         """Publish an event without waiting for its receipt; blocks while ``buffer_events_max`` events have none yet.
 
         An event that can never be published fails in the future, too.
@@ -140,19 +143,21 @@ class BlockingClient:
         if not self._room.acquire(blocking=not _loop.is_here()):
             raise BufferFull("a callback cannot wait until there is room: publish from a thread of yours")
         try:
-            future = self._submit(self._client.publish(region, payload))
+            future = self._submit(self._client.publish(region, payload, key=key, only_if=only_if))
         except BaseException:
             self._room.release()
             raise
         future.add_done_callback(lambda _: self._room.release())
         return future
 
-    def publish_nowait(self, region: str, payload: Any) -> None:
+    def publish_nowait(
+        self, region: str, payload: Any, *, key: str | None = None, only_if: OnlyIf = NO_CONDITION
+    ) -> None:
         """Publish an event without a receipt; see `gamecast.Client.publish_nowait`. Returns when it is in the
         buffer."""
 
         async def casting() -> None:
-            self._client.publish_nowait(region, payload)
+            self._client.publish_nowait(region, payload, key=key, only_if=only_if)
 
         self._wait(casting())
 

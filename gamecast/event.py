@@ -15,7 +15,7 @@ class Event(NamedTuple):
     ``sequence`` numbers the events of the region within ``epoch``. It grows, and skips the numbers that markers have.
     Times are nanoseconds since the Unix epoch: ``sent_at_ns`` by the publisher's clock, ``delivered_at_ns`` by this
     process's. ``replayed``: whether the event comes with the history that ``subscribe(since=…)`` requests, and not
-    live, in one order with all other regions.
+    live, in one order with all other regions. ``key``: the key that the event names, if it names one.
     """
 
     region: str
@@ -26,6 +26,7 @@ class Event(NamedTuple):
     sent_at_ns: int
     delivered_at_ns: int
     replayed: bool = False
+    key: str | None = None
 
     @property
     def position(self) -> str:

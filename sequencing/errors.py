@@ -120,6 +120,20 @@ class Refused(OtherSideError):
     """The sequencing node refused the frame."""
 
 
+class Conflict(Refused):
+    """A condition on a key does not hold: another event came first. Nothing was published."""
+
+    region: str = ""
+    key: str = ""
+    position: str | None = None
+    """Where the key was set last, ``epoch-sequence``; None if it is not set. With the sequence 0: the node lost what it
+    knew of keys when that epoch began, and nothing has set this one since."""
+
+
+class TooManyKeys(Refused):
+    """The region has as many keys as it may have: delete some, by publishing None with their keys."""
+
+
 class Superseded(OtherSideError):
     """Another connection has taken this name over: give each game server a name of its own."""
 

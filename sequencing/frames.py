@@ -12,7 +12,8 @@ made of three byte strings that no node needs to understand beyond their first f
     else in another egress stream before it in the same step: see `sequencing.cut`.
 ``body``
     the events. JSON ``[sent_at_ns, [delay_ns, …], [payload, …]]``; a body of bytes payloads begins with a NUL and
-    carries ``[sent_at_ns, [delay_ns, …], [length, …]]`` and a newline before the concatenated payloads.
+    carries ``[sent_at_ns, [delay_ns, …], [length, …]]`` and a newline before the concatenated payloads. Where some
+    events name keys, a fourth element is a list of these, null for each other event.
 
 The region sequence counts events, so that every event of a region has a number of its own; atoms count frames, for
 nothing can come between two events of one frame.
@@ -29,6 +30,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from sequencing.errors import InvalidInput
+from sequencing.keyed import NO_EXTRAS, Extras
 
 _BINARY = b"\x00"
 
@@ -63,6 +65,7 @@ class PublishedFrame:
     count: int
     body: bytes
     kind: FrameKind = FrameKind.EVENTS
+    extras: Extras = NO_EXTRAS
 
     @property
     def meta(self) -> bytes:
@@ -142,28 +145,48 @@ def node_number(stamp: bytes) -> int:
         return 0
 
 
-def encode_json_body(sent_at_ns: Sequence[int], payloads: Sequence[bytes]) -> bytes:
+Keys = Sequence[str | None]
+"""The key that each event of a frame names, if any."""
+
+
+def encode_json_body(sent_at_ns: Sequence[int], payloads: Sequence[bytes], keys: Keys = ()) -> bytes:
     """Write a body of payloads that are already JSON."""
     base = sent_at_ns[0]
     delays = orjson.dumps([at - base for at in sent_at_ns])
+    if keys:
+        return b"[%d,%b,[%b],%b]" % (base, delays, b",".join(payloads), orjson.dumps(keys))
     return b"[%d,%b,[%b]]" % (base, delays, b",".join(payloads))
 
 
-def encode_binary_body(sent_at_ns: Sequence[int], payloads: Sequence[bytes]) -> bytes:
+def encode_binary_body(sent_at_ns: Sequence[int], payloads: Sequence[bytes], keys: Keys = ()) -> bytes:
     """Write a body of payloads that are plain bytes."""
     base = sent_at_ns[0]
-    header = orjson.dumps([base, [at - base for at in sent_at_ns], [len(payload) for payload in payloads]])
+    fields: list[Any] = [base, [at - base for at in sent_at_ns], [len(payload) for payload in payloads]]
+    header = orjson.dumps([*fields, keys] if keys else fields)
     return b"".join([_BINARY, header, b"\n", *payloads])
 
 
 def decode_body(body: bytes) -> tuple[list[int], list[Any]]:
     """Return (sent_at_ns of each event, payload of each event); raises `InvalidInput` for a foreign body."""
+    sent_at_ns, payloads, _ = decode_keyed_body(body)
+    return sent_at_ns, payloads
+
+
+def _keys(keyed: list[Any], events: int) -> Keys:
+    [keys] = keyed
+    if type(keys) is not list or len(keys) != events or not all(key is None or type(key) is str for key in keys):
+        raise ValueError("not a key, or none, for each payload")
+    return keys
+
+
+def decode_keyed_body(body: bytes) -> tuple[list[int], list[Any], Keys]:
+    """As `decode_body`, and return the key of each event; none at all where no event names one."""
     try:
         if not body.startswith(_BINARY):
-            base, delays, payloads = orjson.loads(body)
+            base, delays, payloads, *keyed = orjson.loads(body)
         else:
             header, _, rest = body[1:].partition(b"\n")
-            base, delays, lengths = orjson.loads(header)
+            base, delays, lengths, *keyed = orjson.loads(header)
             ends = [0, *accumulate(lengths)]
             if ends[-1] != len(rest) or min(lengths, default=0) < 0:
                 raise ValueError("the payloads are not as long as they say")
@@ -171,6 +194,6 @@ def decode_body(body: bytes) -> tuple[list[int], list[Any]]:
         sent_at_ns = [base + delay for delay in delays]
         if type(base) is not int or type(payloads) is not list or len(payloads) != len(sent_at_ns):
             raise ValueError("not a time for each payload")
-        return sent_at_ns, payloads
+        return sent_at_ns, payloads, _keys(keyed, len(payloads)) if keyed else ()
     except (ValueError, TypeError) as error:
         raise InvalidInput(f"not the body of a frame: {body[:80]!r}") from error

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import orjson
 
 from sequencing.frames import NODE, StampedFrame
+from sequencing.keyed import head_text
 from sequencing.node import Node
 
 
@@ -47,6 +48,15 @@ class NodeKeys:
         forgotten incarnation."""
         return f"gamecast:{{{self.name}}}:publishers"
 
+    @property
+    def keyed(self) -> str:
+        """Hash: region whose events name keys → the epoch that began with a loss of their heads, or 0."""
+        return f"gamecast:{{{self.name}}}:keyed"
+
+    def heads(self, region: str) -> str:
+        """Hash of a region's heads: key → ``epoch sequence``."""
+        return f"gamecast:{{{self.name}}}:heads:{region}"
+
     def egress(self, epoch: int, region: str) -> str:
         """Stream of a region's finished frames of an epoch; entry ids are ``epoch-last``."""
         return f"gamecast:{{{self.name}}}:egress:{epoch}:{region}"
@@ -74,6 +84,11 @@ def keyspace(node: Node) -> dict[bytes, dict[bytes, bytes] | list[tuple[bytes, l
         keys.publishers: {
             f"{region}\n{publisher}": f"{seen.incarnation} {seen.last} {seen.epoch} {seen.region_last}"
             for (region, publisher), seen in node.accepted_of.items()
+        },
+        keys.keyed: {region: str(heads.lost) for region, heads in node.heads.items()},
+        **{
+            keys.heads(region): {key: head_text(head) for key, head in heads.known.items()}
+            for region, heads in node.heads.items()
         },
     }
     found: dict[bytes, dict[bytes, bytes] | list[tuple[bytes, list[bytes]]]] = {

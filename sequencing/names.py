@@ -36,6 +36,11 @@ def check_own_name(name: object) -> str:
     return checked
 
 
+def check_key(key: object) -> str:
+    """Return ``key`` if events may name it, else raise `InvalidName`."""
+    return _check(key, "key")
+
+
 def check_node_name(name: object) -> str:
     """Return ``name`` if it may name a sequencing node (letters, digits and ``_.-``, at most 64), else raise."""
     if not isinstance(name, str) or not _NODE_NAME.fullmatch(name):

@@ -26,8 +26,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import NamedTuple
 
 from sequencing.frames import NODE, UNKNOWN_END, FrameKind, LinkedFrame, PublishedFrame, StampedFrame
+from sequencing.keyed import KEYS_MAX, NO_EXTRAS, Heads
 from sequencing.plan import AtomId, Step
 from sequencing.steps import InstalledStep, StepEvent, StepState
 
@@ -51,6 +53,8 @@ class _Ends:
         return self._are_several
 
 
+_NO_HEADS = Heads()
+
 FORGOTTEN = ""
 """The name of no publisher: its row stands for the forgotten publishers, and goes with the others to the next
 ingress."""
@@ -73,6 +77,10 @@ class Verdict(StrEnum):
     """This publisher is unknown, and some are forgotten: it needs a later incarnation than (this,)."""
     STALE = "stale"
     """This node is not the region's open ingress in that epoch: (the node's epoch,)."""
+    CONFLICT = "conflict"
+    """A condition does not hold: (its place, and the head of its key: epoch, sequence; 0 and 0 if that is not set)."""
+    FULL = "full"
+    """The region would have too many keys: (as many as it may have,)."""
     WAIT = "wait"
     """This node will be the region's ingress in that epoch, once the one before is closed: (the node's epoch,)."""
 
@@ -131,6 +139,15 @@ class Accepted:
         return self.incarnation, self.last
 
 
+class Opening(NamedTuple):
+    """An ingress to open: with the last frame accepted of each publisher, and the heads of the region's keys."""
+
+    region: str
+    epoch: int
+    accepted: tuple[tuple[str, Accepted], ...]
+    heads: Heads | None = None
+
+
 @dataclass(slots=True)
 class Node:
     """One sequencing node. ``retention_events``: how many events of each region its egress stream keeps at least."""
@@ -157,6 +174,8 @@ class Node:
     """Neighbour → the last link sequence accepted from it."""
     accepted_of: dict[tuple[str, str], Accepted] = field(default_factory=dict)
     """(region, publisher) → the last frame accepted of it; `FORGOTTEN` → up to which incarnation some are forgotten."""
+    heads: dict[str, Heads] = field(default_factory=dict)
+    """Region → the heads of its keys, where events have named some."""
 
     def publish(self, frames: Iterable[PublishedFrame]) -> list[Answer]:
         """Accept or refuse each frame, in order."""
@@ -264,6 +283,7 @@ class Node:
         self.atom_last.clear()
         self.ended_last = 0
         self.accepted_of.clear()
+        self.heads.clear()
         self.links.clear()
         self.link_last.clear()
         self.accepted_from.clear()
@@ -294,11 +314,17 @@ class Node:
         """Return the last frame accepted of each publisher of a region, which the next ingress must know."""
         return {publisher: seen for (name, publisher), seen in self.accepted_of.items() if name == region}
 
-    def open(self, region: str, epoch: int, accepted: Mapping[str, Accepted]) -> None:
-        """Open a waiting ingress, with the frames that the one before had accepted; does nothing if it is open."""
+    def open(self, region: str, epoch: int, accepted: Mapping[str, Accepted], heads: Heads | None = None) -> None:
+        """Open a waiting ingress, with what the one before had: the frames that it had accepted, and the heads of keys.
+
+        Does nothing if it is open.
+        """
         step = self.steps.get((epoch, region))
         if step is not None and step.state is StepState.WAITING:
             step.move(StepEvent.OPEN)
+            self.heads.pop(region, None)  # of an earlier time
+            if heads is not None:
+                self.heads[region] = Heads(heads.known, heads.lost)
             if (forgotten := accepted.get(FORGOTTEN)) is not None:
                 # Entries that this node knows from an earlier time may have been forgotten at the region's later nodes.
                 for key in [key for key in self.accepted_of if key[0] == region and key[1] not in accepted]:
@@ -328,11 +354,16 @@ class Node:
                 if before is None or before.incarnation < upto:
                     self.accepted_of[region, FORGOTTEN] = Accepted(upto, 0, 0, 0)
 
-    def forget(self, steps: Iterable[tuple[int, str]], link_ends: Iterable[str] = ()) -> None:
+    def forget(
+        self, steps: Iterable[tuple[int, str]], link_ends: Iterable[str] = (), headless: Iterable[str] = ()
+    ) -> None:
         """Forget steps, (epoch, region) each, for which nothing is in flight any more; egress streams stay.
 
-        ``link_ends``: the other ends of links that are dead, because a node there was restarted.
+        ``link_ends``: the other ends of links that are dead, because a node there was restarted; ``headless``: the
+        regions whose heads of keys another node keeps.
         """
+        for region in headless:
+            self.heads.pop(region, None)
         for end in link_ends:
             self.links.pop(end, None)
             self.link_last.pop(end, None)
@@ -384,13 +415,26 @@ class Node:
         # The first frame in an epoch may follow frames lost with its publisher's row, or events that were given up.
         if last and before is not None and before.epoch == frame.epoch and frame.first > last + 1:
             return Answer(Verdict.GAP, (last,))
+        if frame.extras is not NO_EXTRAS and (refused := self._unmet(frame)) is not None:
+            return refused
         region_last = self.region_last.get((frame.epoch, frame.region), 0) + frame.count
+        if frame.extras.names:
+            heads = self.heads.setdefault(frame.region, Heads())
+            heads.name(frame.extras.names, frame.epoch, region_last - frame.count + 1)
         self.region_last[frame.epoch, frame.region] = region_last
         self.accepted_of[frame.region, frame.publisher] = Accepted(
             frame.incarnation, frame_last, frame.epoch, region_last
         )
         self._pass_on(step, StampedFrame(frame.region, frame.epoch, region_last, frame.meta, b"", frame.body), ends)
         return Answer(Verdict.OK, (frame.epoch, region_last))
+
+    def _unmet(self, frame: PublishedFrame) -> Answer | None:
+        """Return what a frame is refused with because of keys, None if nothing is against it."""
+        heads = self.heads.get(frame.region, _NO_HEADS)
+        unmet = heads.unmet(frame.extras.conditions)
+        if unmet is not None:
+            return Answer(Verdict.CONFLICT, (unmet.place, *(unmet.head or (0, 0))))
+        return None if heads.has_room_for(frame.extras.names) else Answer(Verdict.FULL, (KEYS_MAX,))
 
     def _pass_on(self, step: InstalledStep, frame: StampedFrame, ends: _Ends) -> None:
         stamp = [frame.stamp] if frame.stamp else []

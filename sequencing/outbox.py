@@ -9,14 +9,15 @@ have been delivered to some, so it is not sent again, and its fate stays unknown
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Generic, TypeVar
 
-from sequencing.errors import GamecastError, PublishUncertain
+from sequencing.errors import Conflict, GamecastError, PublishUncertain
 from sequencing.frames import FrameKind, PublishedFrame, encode_binary_body, encode_json_body
+from sequencing.keyed import NO_EXTRAS, Condition, Extras, Named
 from sequencing.states import after
 
 Token = TypeVar("Token")
@@ -80,7 +81,24 @@ class OpenFrame(Generic[Token]):
     tokens: list[Token] = field(default_factory=list)
     payload_bytes: int = 0
     room: int = 0
-    """For so many events more. A marker has a frame of its own."""
+    """For so many events more. A marker has a frame of its own, and an event with conditions."""
+    names: Sequence[Named] = ()
+    """The keys that its events name."""
+    conditions: tuple[Condition, ...] = ()
+
+    def body(self) -> bytes:
+        """Return the events as they are sent."""
+        encode = encode_binary_body if self.binary else encode_json_body
+        if not self.names:
+            return encode(self.sent_at_ns, self.payloads)
+        keys: list[str | None] = [None] * len(self.payloads)
+        for place, key, _ in self.names:
+            keys[place] = key
+        return encode(self.sent_at_ns, self.payloads, keys)
+
+    def extras(self) -> Extras:
+        """Return what the frame says of keys."""
+        return Extras(tuple(self.names), self.conditions) if self.names or self.conditions else NO_EXTRAS
 
 
 @dataclass(slots=True)
@@ -118,13 +136,12 @@ class Outbox(Generic[Token]):
             return self.sent
         frame = self.taken = self.frames.pop(0)
         if frame.kind is FrameKind.EVENTS:
-            encode = encode_binary_body if frame.binary else encode_json_body
-            body = encode(frame.sent_at_ns, frame.payloads)
+            body = frame.body()
         else:
             [body] = frame.payloads
-        self.sent = PublishedFrame(
-            self.name, self.epoch, publisher, self.incarnation, self.next, len(frame.tokens), body, frame.kind
-        )
+        count = len(frame.tokens)
+        of_publisher = publisher, self.incarnation, self.next, count
+        self.sent = PublishedFrame(self.name, self.epoch, *of_publisher, body, frame.kind, frame.extras())
         return self.sent
 
     def lose_answer(self) -> None:
@@ -177,8 +194,15 @@ class Outbox(Generic[Token]):
         return taken
 
     def fail(self, error: GamecastError) -> tuple[OpenFrame[Token], GamecastError]:
-        """Give up ``taken``: for certain only if all answers to it have come. Return it, and with which error."""
-        if self.is_uncertain and error.definite:
+        """Give up ``taken``: for certain only if all answers to it have come. Return it, and with which error.
+
+        But a condition that cannot hold again is refused for certain, whatever answer was lost: the ingress would have
+        said if it had accepted the frame before, and a copy that is late is refused, too.
+        """
+        assert self.taken is not None
+        never_holds = not any(each.may_hold_again for each in self.taken.conditions)
+        is_settled = self.fate is Fate.UNCERTAIN and isinstance(error, Conflict) and never_holds
+        if self.is_uncertain and error.definite and not is_settled:
             error = PublishUncertain(f"{error}; and before that, an answer was lost")
         return self.settle(), error
 

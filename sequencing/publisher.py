@@ -16,6 +16,7 @@ from typing import Generic
 from sequencing.causal_wait import CausalWait
 from sequencing.errors import GamecastError, PublishUncertain
 from sequencing.frames import FrameKind, PublishedFrame
+from sequencing.keyed import Condition, Named
 from sequencing.node import Answer, Verdict
 from sequencing.outbox import OpenFrame, Outbox, Token
 from sequencing.plan import Plan
@@ -97,6 +98,33 @@ class Publisher(Generic[Token]):
         buffered.events += 1
         buffered.bytes += size
         return state.node
+
+    def add_keyed(
+        self,
+        region: str,
+        payload: bytes,
+        binary: bool,
+        sent_at_ns: int,
+        token: Token,
+        *,
+        key: str | None,
+        deletes: bool,
+        conditions: tuple[Condition, ...],
+    ) -> str | None:
+        """As `add`, for an event that names a key, or has conditions, or both; ``deletes``: the key ends with it.
+
+        An event with conditions has a frame of its own.
+        """
+        state = self._regions.get(region) or self._begin(region)
+        if conditions and state.frames:
+            state.frames[-1].room = 0
+        node = self.add(region, payload, binary, sent_at_ns, token)
+        frame = state.frames[-1]
+        if key is not None:
+            frame.names = (*frame.names, Named(len(frame.payloads) - 1, key, deletes))
+        if conditions:
+            frame.conditions, frame.room = conditions, 0
+        return node
 
     def mark(self, region: str, body: bytes, token: Token) -> str | None:
         """Buffer a JOIN marker, to go before the events that wait; return the ingress node, as `add` does."""

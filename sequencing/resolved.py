@@ -6,7 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Generic
 
-from sequencing.errors import GamecastError, PublishUncertain, Refused, Superseded, superseded_message
+from sequencing.errors import (
+    Conflict,
+    GamecastError,
+    PublishUncertain,
+    Refused,
+    Superseded,
+    TooManyKeys,
+    superseded_message,
+)
 from sequencing.frames import PublishedFrame
 from sequencing.node import Answer, Verdict
 from sequencing.outbox import OpenFrame, Token
@@ -48,9 +56,28 @@ def refusal(frame: PublishedFrame, answer: Answer) -> GamecastError:
             f"an answer about events of {frame.publisher!r} was lost, and this connection was silent for so long that "
             f"the ingress of {frame.region!r} has forgotten whether it accepted them"
         )
+    if answer.verdict is Verdict.CONFLICT:
+        return _conflict(frame, *answer.numbers)
+    if answer.verdict is Verdict.FULL:
+        return TooManyKeys(
+            f"region {frame.region!r} would have more than {answer.numbers[0]:,} keys: delete some, by publishing None "
+            "with their keys"
+        )
     if answer.verdict is Verdict.FENCED:
         return Superseded(superseded_message(frame.publisher))
     return Refused(
         f"the ingress of region {frame.region!r} refused events {frame.first}…{frame.first + frame.count - 1} of "
         f"{frame.publisher!r}: {answer.encode().decode()} (sent in epoch {frame.epoch})"
     )
+
+
+def _conflict(frame: PublishedFrame, place: int, epoch: int, sequence: int) -> Conflict:
+    key, expected = frame.extras.conditions[place]
+    found = f"{epoch}-{sequence}" if epoch else None
+    wanted = "was not to be set" if expected is None else f"was to be set at {expected[0]}-{expected[1]}"
+    is_now = "not set" if found is None else f"set at {found}"
+    if epoch and not sequence:
+        is_now = f"unknown, for the node lost what it knew of keys when epoch {epoch} began"
+    error = Conflict(f"key {key!r} of region {frame.region!r} is {is_now}, and {wanted}: nothing was published")
+    error.region, error.key, error.position = frame.region, key, found
+    return error

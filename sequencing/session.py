@@ -80,6 +80,8 @@ class Session(Generic[Token]):
         It returns the node instead of `Effects` that name it in ``publish``, and is bound here without a method of its
         own: a game server calls this far more often than anything else.
         """
+        self.publish_keyed = self._publisher.add_keyed
+        """The same for an event that names a key, or has conditions."""
         self.buffered = self._publisher.buffered
         """How much waits without a fate."""
         self._generation = 0

@@ -29,7 +29,8 @@ from itertools import chain
 from typing import Any
 
 from sequencing.expected import Emptied, Tails, links_to_sweep
-from sequencing.node import Accepted, Answer, Node, Verdict
+from sequencing.keyed import Heads
+from sequencing.node import Accepted, Answer, Node, Opening, Verdict
 from sequencing.plan import Plan, Step
 from sequencing.record import OldEpoch, Record
 
@@ -132,7 +133,7 @@ class Transition:
         return [Close(node, tuple(regions)) for node, regions in closing.items()]
 
     def _open(self) -> list[Task]:
-        opening: dict[str, list[tuple[str, int, tuple[tuple[str, Accepted], ...]]]] = {}
+        opening: dict[str, list[Opening]] = {}
         for region, olds in self._old.items():
             if not self._follows_here(region):
                 accepted: dict[str, Accepted] = {}
@@ -140,9 +141,24 @@ class Transition:
                     closed = self._closed.get((region, old.epoch))
                     for publisher, seen in closed.accepted.items() if closed is not None else ():
                         accepted[publisher] = max(seen, accepted.get(publisher, seen), key=Accepted.age)
-                entry = region, self.plan.epoch_of(region), tuple(sorted(accepted.items()))
+                epoch, heads = self.plan.epoch_of(region), self._heads(region)
+                entry = Opening(region, epoch, tuple(sorted(accepted.items())), heads)
                 opening.setdefault(self.plan.paths[region][0], []).append(entry)
         return [Open(node, tuple(regions)) for node, regions in opening.items()]
+
+    def _heads(self, region: str) -> Heads | None:
+        """Return the heads of a region's keys, as its last ingress that was open had them.
+
+        An ingress that numbered nothing but its TICK has changed none, and may know none.
+        """
+        olds = self._old[region]
+        for old in reversed(olds):
+            if old.path[0] in old.lost:
+                return Heads(lost=self.plan.epoch_of(region))
+            closed = self._closed.get((region, old.epoch))
+            if closed is not None and (closed.tick > 1 or old is olds[0]):
+                return closed.heads
+        return None
 
     def _end(self) -> list[Task]:
         draining: dict[str, list[tuple[str, int]]] = {}
@@ -162,7 +178,10 @@ class Transition:
 
     def _forget(self) -> list[Task]:
         steps: dict[str, list[tuple[int, str]]] = {}
+        headless: dict[str, list[str]] = {}
         for old in chain.from_iterable(self._old.values()):
+            if old.path[0] != self.plan.paths[old.region][0]:
+                headless.setdefault(old.path[0], []).append(old.region)
             for node in old.path:
                 steps.setdefault(node, []).append((old.epoch, old.region))
         abandoned = self._record.abandoned
@@ -175,7 +194,7 @@ class Transition:
                         steps.setdefault(node, []).append(key)
         dead = tuple(end for node in self.plan.nodes for end in self._lost(node))
         nodes = self.plan.nodes if dead else steps
-        return [Forget(node, tuple(steps.get(node, ())), dead) for node in nodes]
+        return [Forget(node, tuple(steps.get(node, ())), dead, tuple(headless.get(node, ()))) for node in nodes]
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,15 +214,17 @@ class Prepare:
 
 @dataclass(frozen=True, slots=True)
 class Closed:
-    """The number of a TICK, 0 if it is lost, and the last frame accepted of each publisher in its region."""
+    """The number of a TICK, 0 if it is lost; of its region, the last frame accepted of each publisher, and the heads of
+    its keys, if any was named."""
 
     tick: int
     accepted: Mapping[str, Accepted]
+    heads: Heads | None = None
 
     @classmethod
-    def by(cls, answer: Answer, accepted: Mapping[str, Accepted]) -> Closed:
+    def by(cls, answer: Answer, accepted: Mapping[str, Accepted], heads: Heads | None) -> Closed:
         """Convert a node's answer to `Node.close`."""
-        return cls(0 if answer.verdict is Verdict.STALE else answer.numbers[1], accepted)
+        return cls(0 if answer.verdict is Verdict.STALE else answer.numbers[1], accepted, heads)
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,20 +237,24 @@ class Close:
     def perform(self, node: Node) -> dict[tuple[str, int], Closed]:
         """Perform the task at a node in memory."""
         answers = zip(self.regions, node.close(self.regions), strict=True)
-        return {(region, epoch): Closed.by(answer, node.accepted(region)) for (region, epoch, _), answer in answers}
+        return {
+            (region, epoch): Closed.by(answer, node.accepted(region), heads.copy() if heads is not None else None)
+            for (region, epoch, _), answer in answers
+            for heads in [node.heads.get(region)]
+        }
 
 
 @dataclass(frozen=True, slots=True)
 class Open:
-    """Open ingresses of the new epoch; (region, epoch, accepted of each publisher) each."""
+    """Open ingresses of the new epoch."""
 
     node: str
-    regions: tuple[tuple[str, int, tuple[tuple[str, Accepted], ...]], ...]
+    regions: tuple[Opening, ...]
 
     def perform(self, node: Node) -> bool:
         """Perform the task at a node in memory."""
-        for region, epoch, accepted in self.regions:
-            node.open(region, epoch, dict(accepted))
+        for region, epoch, accepted, heads in self.regions:
+            node.open(region, epoch, dict(accepted), heads)
         return True
 
 
@@ -261,15 +286,17 @@ class Seal:
 
 @dataclass(frozen=True, slots=True)
 class Forget:
-    """Drop the steps of old epochs, (epoch, region) each, and the links to and from lost nodes."""
+    """Drop the steps of old epochs, (epoch, region) each, the links to and from lost nodes, and the heads of keys of
+    regions that enter elsewhere now."""
 
     node: str
     steps: tuple[tuple[int, str], ...]
     link_ends: tuple[str, ...] = ()
+    headless: tuple[str, ...] = ()
 
     def perform(self, node: Node) -> bool:
         """Perform the task at a node in memory."""
-        node.forget(self.steps, self.link_ends)
+        node.forget(self.steps, self.link_ends, self.headless)
         return True
 
 

@@ -32,6 +32,7 @@ def encode_event(event: Any) -> bytes:
             "sender": event.sender,
             "sent_at_ms": event.sent_at_ns // 1000 / 1000,
             **content,
+            **({"key": event.key} if event.key is not None else {}),
         }
     )
 

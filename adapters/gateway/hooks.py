@@ -16,6 +16,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import aiohttp
@@ -73,14 +74,24 @@ class Hooks:
         if (hook := self._hooks.get("subscribe")) is not None:
             await hook.ask(self._question(grant, asker) | {"regions": list(regions)}, lambda answer: None, None)
 
-    async def publish(self, grant: Grant, region: str, payload: Any, *, retry: bool = False, **asker: Any) -> Any:
+    async def publish(
+        self,
+        grant: Grant,
+        region: str,
+        payload: Any,
+        *,
+        about: Mapping[str, Any] = MappingProxyType({}),
+        retry: bool = False,
+        **asker: Any,
+    ) -> Any:
         """Ask whether an event may be published; return its payload, which the backend may replace; raises `Refusal`.
 
-        ``retry``: the event may have been published before, so a refusal says nothing about the first attempt.
+        ``about``: what the event says of keys; ``retry``: the event may have been published before, so a refusal says
+        nothing about the first attempt.
         """
         if (hook := self._hooks.get("publish")) is None:
             return payload
-        question = self._question(grant, asker) | {"region": region, "retry": retry, **_content(payload)}
+        question = self._question(grant, asker) | {"region": region, "retry": retry, **_content(payload), **about}
         try:
             return await hook.ask(question, lambda answer: self._payload(answer, grant, payload), payload)
         except Refusal as refusal:

@@ -9,8 +9,9 @@ import base64
 import binascii
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
+from types import MappingProxyType
 from typing import Any
 
 import orjson
@@ -20,14 +21,18 @@ from adapters.gateway.regions import check_public_region
 from sequencing.depth import PAYLOAD_DEPTH_MAX, is_deeper
 from sequencing.errors import (
     BufferFull,
+    Conflict,
     GamecastError,
     InvalidInput,
     InvalidName,
     NotConnected,
     PayloadTooLarge,
     Superseded,
+    TooManyKeys,
     UsageError,
 )
+from sequencing.keyed import CONDITIONS_MAX
+from sequencing.names import check_key
 
 PROTOCOL = 1
 SUBPROTOCOL = "gamecast.v1"
@@ -59,6 +64,9 @@ class Code(StrEnum):
     EXPIRED = "expired"
     ORIGIN = "origin"
     CONFLICT = "conflict"
+    INVALID_KEY = "invalid-key"
+    KEY_CONFLICT = "key-conflict"
+    TOO_MANY_KEYS = "too-many-keys"
     NOT_FOUND = "not-found"
     INTERNAL = "internal"
     DENIED = "denied"
@@ -97,8 +105,11 @@ class Refusal(Exception):
         retriable: bool = False,
         definite: bool = True,
         retry_after_s: float | None = None,
+        more: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:
+        """``more``: what else the client receives."""
         super().__init__(message)
+        self.more = more
         self.code, self.message, self.status = code, message, status
         self.retriable, self.definite, self.retry_after_s = retriable, definite, retry_after_s
 
@@ -112,7 +123,7 @@ class Refusal(Exception):
         }
         if self.retry_after_s is not None:
             told["retry_after_ms"] = round(self.retry_after_s * 1000)
-        return told
+        return {**told, **self.more}
 
     @classmethod
     def of(cls, error: GamecastError) -> Refusal:
@@ -130,6 +141,11 @@ class Refusal(Exception):
             code, status = Code.MALFORMED, 400
         elif isinstance(error, Superseded):
             code, status = Code.SUPERSEDED, 409
+        elif isinstance(error, Conflict):
+            more = {"key": error.key, "position": error.position}
+            return cls(Code.KEY_CONFLICT, str(error), status=409, more=more)
+        elif isinstance(error, TooManyKeys):
+            code, status = Code.TOO_MANY_KEYS, 409
         elif not error.definite:
             code, status = Code.UNCERTAIN, 504
         # The library's own texts may name servers, which clients must not see.
@@ -137,7 +153,7 @@ class Refusal(Exception):
         return cls(code, said, status=status, retriable=error.retriable, definite=error.definite)
 
 
-_TELLING = {Code.INVALID_REGION, Code.TOO_LARGE, Code.MALFORMED}
+_TELLING = {Code.INVALID_REGION, Code.TOO_LARGE, Code.MALFORMED, Code.TOO_MANY_KEYS}
 _WORDS = {
     Code.UNREACHABLE: "the network behind the gateway does not answer now",
     Code.BUSY: "too many publishes are in flight: publish more slowly",
@@ -176,7 +192,10 @@ class Unsubscribe:
 
 @dataclass(frozen=True, slots=True)
 class Publish:
-    """Publish one event. ``after`` is set if the event may have been published before the session was resumed."""
+    """Publish one event. ``after`` is set if the event may have been published before the session was resumed.
+
+    ``about``: ``key`` and ``only_if``, as `Connection.publish_async` takes them.
+    """
 
     id: str | int | None
     region: str
@@ -184,6 +203,7 @@ class Publish:
     payload_bytes: int
     retry: bool
     after: str | None
+    about: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,6 +270,35 @@ def read_payload(document: Mapping[str, Any]) -> tuple[Any, int]:
     except (TypeError, ValueError, binascii.Error) as error:
         raise Refusal(Code.INVALID_PAYLOAD, f"base64 must be a base64 string: {error}") from error
     return raw, len(raw)
+
+
+def read_about(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what an event says of keys, ``key`` and ``only_if``, as far as it does; raises `Refusal`."""
+    about: dict[str, Any] = {}
+    if document.get("key") is not None:
+        about["key"] = _key(document["key"])
+    if "only_if" in document:
+        about["only_if"] = only_if = document["only_if"]
+        if isinstance(only_if, dict):
+            if not 0 < len(only_if) <= CONDITIONS_MAX:
+                raise Refusal(Code.MALFORMED, f"only_if must have 1 to {CONDITIONS_MAX} keys")
+            about["only_if"] = {_key(key): _head(position) for key, position in only_if.items()}
+        elif "key" not in about:
+            raise Refusal(Code.MALFORMED, "only_if must have a key beside it, or be an object: key to position")
+        else:
+            _head(only_if)
+    return about
+
+
+def _key(given: Any) -> str:
+    try:
+        return check_key(given)
+    except InvalidName as error:
+        raise Refusal(Code.INVALID_KEY, str(error)) from error
+
+
+def _head(given: Any) -> str | None:
+    return None if given is None else read_position(given)
 
 
 def read_region(given: Any) -> str:
@@ -341,7 +390,7 @@ def _publish(document: dict[str, Any]) -> Publish:
         raise Refusal(
             Code.MALFORMED, "a retry needs after: the position of the region after which the event was first sent"
         )
-    return Publish(_id(document), region, payload, payload_bytes, retry, after)
+    return Publish(_id(document), region, payload, payload_bytes, retry, after, read_about(document))
 
 
 def _ping(document: dict[str, Any]) -> Ping:

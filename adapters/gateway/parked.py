@@ -7,7 +7,8 @@ events that the client missed are in the connection's inbox, or were sent and di
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from adapters.gateway.eventtexts import Told
@@ -31,9 +32,11 @@ class ParkedSession:
         self._published: dict[str, Position] = {}
         self._moved = asyncio.Event()
 
-    def publish(self, region: str, payload: Any) -> asyncio.Future[Any]:
+    def publish(
+        self, region: str, payload: Any, about: Mapping[str, Any] = MappingProxyType({})
+    ) -> asyncio.Future[Any]:
         """See `Connection.publish_async`."""
-        receipt = self.connection.publish_async(region, payload)
+        receipt = self.connection.publish_async(region, payload, **about)
         self._under_way.add(receipt)
 
         def settled(receipt: asyncio.Future[Any]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
+from asyncio import Future
 from collections.abc import AsyncIterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
@@ -41,8 +41,8 @@ class Connection(Protocol):
     async def unsubscribe(self, *regions: str) -> None:
         """Leave regions."""
 
-    def publish_async(self, region: str, payload: Any) -> asyncio.Future[Any]:
-        """Publish; returns a future of a `Receipt`."""
+    def publish_async(self, region: str, payload: Any, *, key: str | None = ..., only_if: Any = ...) -> Future[Any]:
+        """Publish; returns a future of a `Receipt`. ``key`` and ``only_if``: as the library takes them."""
 
     def batches(self) -> AsyncIterator[Sequence[Any]]:
         """Iterate over lists of events and gaps, in order; they have the fields of the library's own."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import time
-from collections.abc import AsyncIterator, Coroutine, Sequence
+from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 from aiohttp import web
@@ -18,7 +18,7 @@ from adapters.gateway.ended import ENDS_CONNECTION
 from adapters.gateway.gateway import GATEWAY, Gateway
 from adapters.gateway.grants import ANYBODY, SEPARATOR, Grant
 from adapters.gateway.hooks import CALLS_AT_ONCE
-from adapters.gateway.messages import Code, Refusal, read_payload, read_region
+from adapters.gateway.messages import Code, Refusal, read_about, read_payload, read_region
 from adapters.gateway.ports import Connection
 from sequencing.errors import GamecastError
 from sequencing.names import GUEST
@@ -64,61 +64,68 @@ async def publish_batch(request: web.Request) -> web.Response:
     return await _once(request, grant, body, publish, events=len(events))
 
 
-def _event(gateway: Gateway, grant: Grant, document: Any) -> tuple[str, Any]:
+class _Event(NamedTuple):
+    """An event to publish; ``about``: see `Publish`. A denied event has its `Refusal` in place of the payload."""
+
+    region: str
+    payload: Any
+    about: Mapping[str, Any]
+
+
+def _event(gateway: Gateway, grant: Grant, document: Any) -> _Event:
     if not isinstance(document, dict):
         raise Refusal(Code.MALFORMED, "an event must be an object")
     region = read_region(document.get("region"))
     grant.require_write(region)
     payload, payload_bytes = read_payload(document)
+    about = read_about(document)
     limits = gateway.settings.limits
     most = min(grant.payload_bytes_max or limits.payload_bytes_max, limits.payload_bytes_max)
     if payload_bytes > most:
         raise Refusal(Code.TOO_LARGE, f"the payload has {payload_bytes} bytes, and the limit is {most}", status=413)
     gateway.metrics.published(region, payload_bytes)
-    return region, payload
+    return _Event(region, payload, about)
 
 
-async def _publish(request: web.Request, grant: Grant, events: Sequence[tuple[str, Any]]) -> list[dict[str, Any]]:
-    await request.app[GATEWAY].admit_regions(grant, (region for region, _ in events))
+async def _publish(request: web.Request, grant: Grant, events: Sequence[_Event]) -> list[dict[str, Any]]:
+    await request.app[GATEWAY].admit_regions(grant, (event.region for event in events))
     publishers, tracing = request.app[PUBLISHERS], request.app[GATEWAY].tracing
     asked = await _asked(request, grant, events, publishers.name_of(grant))
     begun_ns = time.time_ns()
     async with publishers.connection(grant) as connection:
-        results = await asyncio.gather(
-            *(_receipt(publishers, connection, region, payload) for region, payload in asked)
-        )
+        results = await asyncio.gather(*(_receipt(publishers, connection, event) for event in asked))
     for result in results:
         if tracing is not None and "position" in result:
             tracing.published(result["region"], result["position"], "http", begun_ns, request.headers)
     return results
 
 
-async def _asked(
-    request: web.Request, grant: Grant, events: Sequence[tuple[str, Any]], name: str
-) -> Sequence[tuple[str, Any]]:
-    """Return the events as the game's backend allows them; a denied event has its `Refusal` in place of the payload."""
+async def _asked(request: web.Request, grant: Grant, events: Sequence[_Event], name: str) -> Sequence[_Event]:
+    """Return the events as the game's backend allows them."""
     hooks = request.app[GATEWAY].hooks
     if not hooks.asks("publish"):
         return events
     turns = asyncio.Semaphore(CALLS_AT_ONCE)
     asker: dict[str, Any] = {"transport": "http", "name": name, "peer": request.remote}
 
-    async def ask(region: str, payload: Any) -> tuple[str, Any]:
+    async def ask(event: _Event) -> _Event:
         async with turns:
             try:
-                return region, await hooks.publish(grant, region, payload, **asker)
+                region, payload, about = event
+                return event._replace(payload=await hooks.publish(grant, region, payload, about=about, **asker))
             except Refusal as refusal:
                 request.app[GATEWAY].refused(refusal.code, refusal.message, subject=grant.subject, peer=request.remote)
-                return region, refusal
+                return event._replace(payload=refusal)
 
-    return await asyncio.gather(*(ask(region, payload) for region, payload in events))
+    return await asyncio.gather(*map(ask, events))
 
 
-async def _receipt(publishers: Publishers, connection: Connection, region: str, payload: Any) -> dict[str, Any]:
+async def _receipt(publishers: Publishers, connection: Connection, event: _Event) -> dict[str, Any]:
+    region, payload, about = event
     if isinstance(payload, Refusal):
         return {"region": region, "error": payload.document(), "status": payload.status}
     try:
-        receipt = await connection.publish_async(region, payload)
+        receipt = await connection.publish_async(region, payload, **about)
     except GamecastError as error:
         if isinstance(error, ENDS_CONNECTION):
             publishers.give_up(connection)

@@ -165,7 +165,12 @@ class Requests:
     async def _asked(self, message: Publish) -> Publish:
         """Return a publish as the game's backend allows it; raises `Refusal`."""
         payload = await self._gateway.hooks.publish(
-            self._caller.grant, message.region, message.payload, retry=message.retry, **self._caller.asker
+            self._caller.grant,
+            message.region,
+            message.payload,
+            about=message.about,
+            retry=message.retry,
+            **self._caller.asker,
         )
         if payload is message.payload:
             return message
@@ -181,11 +186,11 @@ class Requests:
             self._retries.published(message.region)
         payload = encoded if isinstance(message.payload, bytes) else orjson.Fragment(encoded)
         try:
-            receipt = place.publish(message.region, payload)
+            receipt = place.publish(message.region, payload, message.about)
         except UsageError:
             # In causal order, a publisher subscribes to its regions: the session may be joining this one.
             await self._subscriptions.until_done()
-            receipt = place.publish(message.region, payload)
+            receipt = place.publish(message.region, payload, message.about)
         self._unanswered += 1
         self._unanswered_bytes += message.payload_bytes
         begun_ns = time.time_ns()

@@ -3,9 +3,11 @@
 --
 -- KEYS: node, steps, counters, publishers; one more where nothing is to be pushed to readers.
 -- ARGV: 'install' or 'prepare', epoch, version, retention, then region, step's epoch, step for each step
---    or 'open', then region, epoch, how many publishers, then publisher, accepted for each, for each region
+--    or 'open', then region, epoch, how many publishers, how many keys ('-1': none was ever named), the epoch that began
+--       with a loss of the heads of keys, or '0', then publisher, accepted for each and key, head for each; for each region
 --    or 'seal', then region, epoch, number of the TICK for each stream
---    or 'forget', how many dead ends of links, those, then epoch, region for each step
+--    or 'forget', how many dead ends of links, those, how many regions whose keys are elsewhere now, those, then epoch,
+--       region for each step
 --    or 'forget publishers', incarnation, then region and publisher, a newline between, for each
 --    or 'any', epoch, version, retention: begin whatever region of that epoch is published to
 --    or 'no more': begin only those of steps
@@ -60,7 +62,23 @@ local function forget_all_but(handed, region, upto)
   end
 end
 
-local function open(region, epoch, from, to)
+-- Lua's unpack is limited by its C stack (8,000 slots).
+local CHUNK = 4000
+
+local function take_heads(region, keys, lost, from)
+  local heads, keyed = prefix .. 'heads:' .. region, prefix .. 'keyed'
+  redis.call('DEL', heads) -- of an earlier time
+  if keys < 0 then
+    redis.call('HDEL', keyed, region)
+    return
+  end
+  redis.call('HSET', keyed, region, lost)
+  for at = from, from + 2 * keys - 1, CHUNK do
+    redis.call('HSET', heads, unpack(ARGV, at, math.min(at + CHUNK - 1, from + 2 * keys - 1)))
+  end
+end
+
+local function open(region, epoch, from, to, keys, lost)
   local field = epoch .. ' ' .. region
   local raw = redis.call('HGET', steps_key, field)
   local step = raw and cjson.decode(raw) or { '' }
@@ -69,6 +87,7 @@ local function open(region, epoch, from, to)
   end
   step[1] = 'I'
   redis.call('HSET', steps_key, field, cjson.encode(step))
+  take_heads(region, keys, lost, to + 1)
   local handed = {}
   for at = from, to, 2 do
     handed[region .. '\n' .. ARGV[at]] = ARGV[at + 1]
@@ -140,7 +159,12 @@ if ARGV[1] == 'forget' then
   for at = 3, ends + 2 do
     forget_link(ARGV[at])
   end
-  for at = ends + 3, #ARGV, 2 do
+  local headless = tonumber(ARGV[ends + 3])
+  for at = ends + 4, ends + headless + 3 do
+    redis.call('DEL', prefix .. 'heads:' .. ARGV[at])
+    redis.call('HDEL', prefix .. 'keyed', ARGV[at])
+  end
+  for at = ends + headless + 4, #ARGV, 2 do
     forget(ARGV[at] .. ' ' .. ARGV[at + 1])
     redis.call('EXPIRE', prefix .. 'egress:' .. ARGV[at] .. ':' .. ARGV[at + 1], ENDED_KEPT_S)
   end
@@ -165,7 +189,10 @@ if ARGV[1] == 'admit' then
         redis.call('DEL', prefix .. 'link:' .. link_end)
       end
     end
-    redis.call('DEL', node_key, steps_key, counters_key, publishers_key)
+    for _, region in ipairs(redis.call('HKEYS', prefix .. 'keyed')) do
+      redis.call('DEL', prefix .. 'heads:' .. region)
+    end
+    redis.call('DEL', node_key, steps_key, counters_key, publishers_key, prefix .. 'keyed')
     redis.call('HSET', node_key, 'run', ARGV[2])
   end
   return 1
@@ -179,9 +206,9 @@ end
 if ARGV[1] == 'open' then
   local at = 2
   while at < #ARGV do
-    local rows_end = at + 2 + 2 * tonumber(ARGV[at + 2])
-    open(ARGV[at], ARGV[at + 1], at + 3, rows_end)
-    at = rows_end + 1
+    local rows_end, keys = at + 4 + 2 * tonumber(ARGV[at + 2]), tonumber(ARGV[at + 3])
+    open(ARGV[at], ARGV[at + 1], at + 5, rows_end, keys, ARGV[at + 4])
+    at = rows_end + 2 * math.max(0, keys) + 1
   end
   return 1
 end

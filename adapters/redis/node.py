@@ -20,12 +20,14 @@ from adapters.redis.streamsread import StreamsRead, frames_of
 from sequencing.cut import NodeReads, ReadResult
 from sequencing.errors import OtherSideError, PlanError, Unreachable
 from sequencing.frames import UNKNOWN_END, LinkedFrame, PublishedFrame, StampedFrame
+from sequencing.keyed import NO_EXTRAS, Heads, head_text
 from sequencing.keyspace import NodeKeys, encode_step
 from sequencing.node import (
     FORGOTTEN,
     TICK_META,
     Accepted,
     Answer,
+    Opening,
     TransferAnswer,
     TransferVerdict,
     Verdict,
@@ -40,6 +42,9 @@ NEWEST_MAX = 100
 
 INSTALL_STEPS_MAX = 1000
 """How many regions one script call installs: Redis blocks while it runs."""
+
+OPEN_ARGUMENTS_MAX = 10_000
+"""One script call opens no more ingresses beyond this."""
 
 PUBLISHERS_MAX = 1000
 """How many of them are looked at, and forgotten, at once."""
@@ -100,10 +105,13 @@ class RedisNode:
 
     async def publish(self, frames: Sequence[PublishedFrame]) -> list[Answer]:
         """Run the step for published frames."""
-        arguments: list[Any] = ["publish"]
+        are_keyed = any(frame.extras is not NO_EXTRAS for frame in frames)
+        arguments: list[Any] = ["publish+" if are_keyed else "publish"]
         for frame in frames:
             arguments += (frame.region, frame.epoch, frame.publisher, frame.incarnation)
             arguments += (frame.first, frame.count, int(frame.kind), frame.body)
+            if are_keyed:
+                arguments.append(frame.extras.encode() if frame.extras is not NO_EXTRAS else b"")
         answers = [Answer.decode(each) for each in await self._connection.run(STEP, self._step_keys, *arguments)]
         accepted = self._evidence.accepted
         for frame, answer in zip(frames, answers, strict=True):
@@ -406,14 +414,34 @@ class RedisNode:
                 found[region][publisher] = Accepted(*map(int, value.split()))
         return found
 
-    async def open_ingresses(self, regions: Iterable[tuple[str, int, Mapping[str, Accepted]]]) -> None:
-        """Open ingresses that wait; (region, epoch, accepted of each publisher) each."""
+    async def heads(self, regions: Iterable[str]) -> dict[str, Heads]:
+        """Return the heads of the keys of some regions, of those whose events have named some."""
+        keyed = await self._connection.call("HGETALL", self._keys.keyed)
+        lost = {region.decode(): int(epoch) for region, epoch in zip(keyed[::2], keyed[1::2], strict=True)}
+        asked = [region for region in regions if region in lost]
+        found: dict[str, Heads] = {}
+        for region in asked:
+            flat = await self._connection.call("HGETALL", self._keys.heads(region))
+            known = ((key.decode(), head.split(b" ")) for key, head in zip(flat[::2], flat[1::2], strict=True))
+            found[region] = Heads({key: (int(epoch), int(last)) for key, (epoch, last) in known}, lost[region])
+        return found
+
+    async def open_ingresses(self, regions: Iterable[Opening]) -> None:
+        """Open ingresses that wait."""
         arguments: list[Any] = ["open"]
-        for region, epoch, accepted in regions:
-            arguments += (region, epoch, len(accepted))
-            for publisher, seen in accepted.items():
+        for region, epoch, accepted, heads in regions:
+            known = heads.known if heads is not None else {}
+            arguments += (region, epoch, len(accepted), len(known) if heads is not None else -1)
+            arguments.append(heads.lost if heads is not None else 0)
+            for publisher, seen in accepted:
                 arguments += (publisher, f"{seen.incarnation} {seen.last} {seen.epoch} {seen.region_last}")
-        await self._connection.run(INSTALL, self._step_keys, *arguments)
+            for key, head in known.items():
+                arguments += (key, head_text(head))
+            if len(arguments) > OPEN_ARGUMENTS_MAX:
+                await self._connection.run(INSTALL, self._step_keys, *arguments)
+                arguments = ["open"]
+        if len(arguments) > 1:
+            await self._connection.run(INSTALL, self._step_keys, *arguments)
 
     async def ended(self, regions: Iterable[tuple[str, int]]) -> bool:
         """Return whether the epochs of some regions, (region, epoch) each, have come to their ends here."""
@@ -425,9 +453,11 @@ class RedisNode:
         arguments = ((region, epoch, tick or UNKNOWN_END) for region, epoch, tick in streams)
         await self._connection.run(INSTALL, self._step_keys, "seal", *chain.from_iterable(arguments))
 
-    async def forget(self, steps: Iterable[tuple[int, str]], link_ends: Sequence[str] = ()) -> None:
-        """Forget steps, (epoch, region) each, and links."""
-        arguments = len(link_ends), *link_ends, *chain.from_iterable(steps)
+    async def forget(
+        self, steps: Iterable[tuple[int, str]], link_ends: Sequence[str] = (), headless: Sequence[str] = ()
+    ) -> None:
+        """Forget steps, (epoch, region) each, links, and the heads of keys of some regions."""
+        arguments = len(link_ends), *link_ends, len(headless), *headless, *chain.from_iterable(steps)
         await self._connection.run(INSTALL, self._step_keys, "forget", *arguments)
 
     async def forget_publishers(self, upto: int, living: AbstractSet[str], cursor: int = 0) -> int | None:

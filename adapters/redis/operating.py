@@ -125,7 +125,7 @@ async def perform(task: Task | BeginAny | BeginNoMore, node: RedisNode, retentio
         case Close(_, regions):
             return await _close(node, regions)
         case Open(_, opening):
-            await node.open_ingresses((region, epoch, dict(accepted)) for region, epoch, accepted in opening)
+            await node.open_ingresses(opening)
         case Tails(_, targets):
             return await node.link_tails(targets)
         case Emptied(_, links):
@@ -134,8 +134,8 @@ async def perform(task: Task | BeginAny | BeginNoMore, node: RedisNode, retentio
             return await node.ended(streams)
         case Seal(_, sealed):
             await node.seal(sealed)
-        case Forget(_, old, link_ends):
-            await node.forget(old, link_ends)
+        case Forget(_, old, link_ends, headless):
+            await node.forget(old, link_ends, headless)
         case BeginAny(_, plan):
             return await node.begin_any(plan, retention_events)
         case BeginNoMore(_, epoch):
@@ -146,8 +146,9 @@ async def perform(task: Task | BeginAny | BeginNoMore, node: RedisNode, retentio
 async def _close(node: RedisNode, regions: Iterable[tuple[str, int, int]]) -> dict[tuple[str, int], Closed]:
     closing = list(regions)
     answers = await node.close_ingresses(closing)
-    accepted = await node.accepted({region for region, *_ in closing})
+    names = {region for region, *_ in closing}
+    accepted, heads = await node.accepted(names), await node.heads(names)
     return {
-        (region, epoch): Closed.by(answer, accepted[region])
+        (region, epoch): Closed.by(answer, accepted[region], heads.get(region))
         for (region, epoch, _), answer in zip(closing, answers, strict=True)
     }

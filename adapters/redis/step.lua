@@ -3,6 +3,7 @@
 -- KEYS: node, steps, counters, publishers; streams are named from the same prefix, under the same hash tag. One key more
 --    where nothing is to be pushed to readers.
 -- ARGV: 'publish', then region, epoch, publisher, incarnation, first, count, kind, body for each frame
+--    or 'publish+', the same and what it says of keys, or '', for each frame (Extras.encode in sequencing/keyed.py)
 --    or 'transfer', source, then sequence, region, epoch, last, meta, stamp, body for each frame
 --    or 'close', then region, epoch, following epoch for each ingress to close.
 --
@@ -136,8 +137,44 @@ local node_epoch, retention, any_epoch = node[1] or '0', tonumber(node[2] or '0'
 
 local frames, step_fields, counter_fields, publisher_fields = {}, {}, {}, {}
 local source
-if ARGV[1] == 'publish' then
-  for at = 2, #ARGV, 8 do
+
+-- What frames say of keys: [[place, key, 1 if it ends, else 0], …], [[key, head], …]. Any publisher can write it, so
+-- nothing is written before all of it has been looked at.
+local KEYS_MAX, KEY_BYTES_MAX, EXTRAS_BYTES_MAX = 4096, 200, 65536
+-- Region → the heads of the keys that are named, how many there are, and the epoch that began with a loss of all, or 0.
+local tables, are_keyed = {}, false
+
+local function is_key(key)
+  return type(key) == 'string' and key ~= '' and #key <= KEY_BYTES_MAX
+end
+
+local function extras_of(text, region, count)
+  if #text > EXTRAS_BYTES_MAX then
+    error('ERR what a frame says of keys has ' .. #text .. ' bytes')
+  end
+  local extras = cjson.decode(text)
+  local names, conditions = extras[1], extras[2]
+  local found = tables[region] or { asked = {}, heads = {} }
+  tables[region], are_keyed = found, true
+  for _, named in ipairs(names) do
+    if not is_key(named[2]) or type(named[1]) ~= 'number' or named[1] < 0 or named[1] >= count then
+      error('ERR a frame names a key as no publisher does')
+    end
+    found.asked[named[2]] = true
+  end
+  for _, condition in ipairs(conditions) do
+    if not is_key(condition[1]) or type(condition[2]) ~= 'string' then
+      error('ERR a frame has a condition as no publisher has')
+    end
+    found.asked[condition[1]] = true
+  end
+  return extras
+end
+
+local publishes = ARGV[1] == 'publish' or ARGV[1] == 'publish+'
+if publishes then
+  local words = ARGV[1] == 'publish' and 8 or 9
+  for at = 2, #ARGV, words do
     local region, epoch, publisher = ARGV[at], ARGV[at + 1], ARGV[at + 2]
     local incarnation, first, count = ARGV[at + 3], ARGV[at + 4], ARGV[at + 5]
     local n = #frames + 1
@@ -146,6 +183,9 @@ if ARGV[1] == 'publish' then
       meta = ARGV[at + 6] .. ' ' .. count .. ' ' .. incarnation .. ' ' .. first .. ' ' .. publisher,
       body = ARGV[at + 7], step_field = epoch .. ' ' .. region, publisher_field = region .. '\n' .. publisher,
     }
+    if words == 9 and ARGV[at + 8] ~= '' then
+      frames[n].extras = extras_of(ARGV[at + 8], region, tonumber(count))
+    end
     step_fields[n] = frames[n].step_field
     publisher_fields[2 * n - 1], publisher_fields[2 * n] = frames[n].publisher_field, region .. '\n'
     counter_fields[n] = 'r ' .. frames[n].step_field
@@ -203,7 +243,7 @@ if #earlier_fields > 0 then
   read_steps(earlier_fields)
 end
 local drawn, accepted_of, reflagged = {}, {}, {}
-if any_epoch and ARGV[1] == 'publish' then
+if any_epoch and publishes then
   for _, frame in ipairs(frames) do
     if frame.epoch == any_epoch and not steps[frame.step_field] then
       steps[frame.step_field] = { 'I', '-' }
@@ -214,6 +254,72 @@ if any_epoch and ARGV[1] == 'publish' then
 end
 local counters = read(counters_key, counter_fields)
 local publishers = #publisher_fields > 0 and read(publishers_key, publisher_fields) or {}
+
+if are_keyed then
+  for region, found in pairs(tables) do
+    local asked = {}
+    for key in pairs(found.asked) do
+      asked[#asked + 1] = key
+    end
+    local key = prefix .. 'heads:' .. region
+    found.heads, found.size, found.changed = read(key, asked), redis.call('HLEN', key), {}
+    found.is_known = redis.call('HGET', prefix .. 'keyed', region)
+    found.lost = found.is_known or '0'
+  end
+end
+
+-- Why a frame is refused for what it says of keys; nothing if it is not.
+local function unmet(frame)
+  local found = tables[frame.region]
+  for i, condition in ipairs(frame.extras[2]) do
+    local head = found.heads[condition[1]] or (found.lost ~= '0' and found.lost .. ' 0') or ''
+    if head ~= condition[2] then
+      return 'conflict ' .. (i - 1) .. ' ' .. (head == '' and '0 0' or head)
+    end
+  end
+  local last, more = {}, 0
+  for _, named in ipairs(frame.extras[1]) do
+    last[named[2]] = named[3]
+  end
+  for key, ends in pairs(last) do
+    if (ends == 0) ~= (found.heads[key] ~= nil) then
+      more = more + (ends == 0 and 1 or -1)
+    end
+  end
+  if more > 0 and found.size + more > KEYS_MAX then
+    return 'full ' .. KEYS_MAX
+  end
+end
+
+local function name_keys(frame)
+  local found, first = tables[frame.region], frame.last - frame.count + 1
+  for _, named in ipairs(frame.extras[1]) do
+    local key = named[2]
+    local head = named[3] == 0 and frame.epoch .. ' ' .. int(first + named[1]) or nil
+    if (head ~= nil) ~= (found.heads[key] ~= nil) then
+      found.size = found.size + (head and 1 or -1)
+    end
+    found.heads[key], found.changed[key] = head, true
+  end
+end
+
+local function write_heads(region, found)
+  local key, set, gone = prefix .. 'heads:' .. region, {}, {}
+  for name in pairs(found.changed) do
+    if found.heads[name] then
+      set[name] = found.heads[name]
+    else
+      gone[#gone + 1] = name
+    end
+  end
+  write(key, set)
+  for from = 1, #gone, CHUNK do
+    redis.call('HDEL', key, unpack(gone, from, math.min(from + CHUNK - 1, #gone)))
+  end
+  if next(found.changed) and not found.is_known then
+    redis.call('HSET', prefix .. 'keyed', region, '0')
+  end
+end
 
 local function draw(field, count)
   local number = int((counters[field] or 0) + count)
@@ -326,10 +432,17 @@ local function publish(frame)
   if last > 0 and before_epoch == frame.epoch and first > last + 1 then
     return 'gap ' .. int(last)
   end
+  local refused = frame.extras and unmet(frame)
+  if refused then
+    return refused
+  end
   local region_last = draw('r ' .. frame.step_field, count)
   frame.last = tonumber(region_last)
   local accepted = frame.incarnation .. ' ' .. int(frame_last) .. ' ' .. frame.epoch .. ' ' .. region_last
   publishers[frame.publisher_field], accepted_of[frame.publisher_field] = accepted, accepted
+  if frame.extras then
+    name_keys(frame)
+  end
   pass_on(step, frame)
   return 'ok ' .. frame.epoch .. ' ' .. region_last
 end
@@ -370,4 +483,7 @@ end
 write(counters_key, drawn)
 write(publishers_key, accepted_of)
 write(steps_key, reflagged)
+for region, found in pairs(tables) do
+  write_heads(region, found)
+end
 return answer

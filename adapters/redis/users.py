@@ -86,14 +86,16 @@ _ROWS = (
     f"(+hscan %R~{ControlKeys.said} %R~{ControlKeys.heard} %R~gamecast:{{*}}:steps)",
 )
 """What each connection wants; and what it has, for `Client.plan`."""
-_LINKS, _EGRESS = "gamecast:{*}:link:*", "gamecast:{*}:egress:*"
+_LINKS, _EGRESS, _HEADS = "gamecast:{*}:link:*", "gamecast:{*}:egress:*", "gamecast:{*}:heads:*"
+_KEYS = (f"(+hget +hset +hmget +hlen +hdel ~{_HEADS} ~gamecast:{{*}}:keyed)",)
+"""The heads of keys, which publishing compares and sets."""
 _PUSHING = ("+publish", f"&{_EGRESS}")
 _PUSHED = ("+subscribe", "+unsubscribe", f"&{_EGRESS}")
 """Frames that end at a node are pushed to its readers. Redis can separate senders from listeners only by commands."""
 
 _PUBLISHER = (
     *(*_CONNECTING, *_calling(CONTROL, STEP), *_CONTROL_KEYS, *_NEWS, *_STEP_KEYS, *_TELLING, *_STEPPING),
-    *(f"%W~{_LINKS}", *_DOUBTING, *_PROBING, *_ROWS, *_PUSHING),
+    *(f"%W~{_LINKS}", *_DOUBTING, *_PROBING, *_ROWS, *_PUSHING, *_KEYS),
 )
 
 ROLES: dict[str, tuple[str, ...]] = {

@@ -19,6 +19,7 @@ from gamecast.client.following import Following
 from gamecast.client.heartbeat import Heartbeat
 from gamecast.client.history import ReplayOrder, Since
 from gamecast.client.incoming import Incoming
+from gamecast.client.keys import NO_CONDITION, OnlyIf, about_keys
 from gamecast.client.networks import network_of
 from gamecast.client.outgoing import Outgoing
 from gamecast.client.pulling import Batches, Puller
@@ -33,6 +34,7 @@ from gamecast.client.watching import (
     Status,
 )
 from gamecast.event import Event, Gap, Receipt, Statistics
+from gamecast.positions import parse_position
 from sequencing.errors import GamecastError, NotConnected, UsageError
 from sequencing.plan import Plan
 from sequencing.record import pair_of
@@ -217,33 +219,57 @@ class Client:
         self._working()
         await self._network.declare_overlaps(expected)
 
-    async def publish(self, region: str, payload: Any) -> Receipt:
+    async def publish(
+        self, region: str, payload: Any, *, key: str | None = None, only_if: OnlyIf = NO_CONDITION
+    ) -> Receipt:
         """Publish an event; returns when the region's ingress has it.
 
         ``payload``: whatever orjson takes, or `bytes`. Waits while the buffer is full, or raises `BufferFull`, as
         configured. Raises `InvalidPayload`, `PayloadTooLarge`, `InvalidName`, `PlanError`, `Refused`, `Unreachable`, or
         `PublishUncertain`, the only one after which the event may have been published.
-        """
-        return await self._halves()[0].publish(region, payload)
 
-    def publish_async(self, region: str, payload: Any) -> asyncio.Future[Receipt]:
+        ``key``: the event sets this key of the region, or, with the payload None, deletes it. Subscribers see it in
+        `Event.key`. Raises `TooManyKeys` beyond 4,096 keys in a region.
+
+        ``only_if``: publish only if the key was last set by the event at this position, as in `Receipt.position` and
+        `Event.position`; None: only if it is not set. Or of some keys of the region: key → position. The ingress checks
+        it in the step that gives the event its place in the order. Raises `Conflict` otherwise: then nothing was
+        published, and the error tells which event came first.
+        """
+        outgoing = self._halves()[0]
+        if key is None and only_if is NO_CONDITION:
+            return await outgoing.publish(region, payload)
+        return await outgoing.publish(region, payload, about_keys(key, only_if))
+
+    def publish_async(
+        self, region: str, payload: Any, *, key: str | None = None, only_if: OnlyIf = NO_CONDITION
+    ) -> asyncio.Future[Receipt]:
         """Publish an event without waiting: returns a future of its receipt, which fails as `publish` does.
 
         What is called in one go shares frames. Raises at once for what can never be published, and `BufferFull`.
+        ``key``, ``only_if``: see `publish`.
         """
         if self._outgoing is None:
             raise NotConnected
-        return self._outgoing.publish_async(region, payload)
+        if key is None and only_if is NO_CONDITION:
+            return self._outgoing.publish_async(region, payload)
+        return self._outgoing.publish_async(region, payload, about_keys(key, only_if))
 
-    def publish_nowait(self, region: str, payload: Any) -> None:
+    def publish_nowait(
+        self, region: str, payload: Any, *, key: str | None = None, only_if: OnlyIf = NO_CONDITION
+    ) -> None:
         """Publish an event and forget it: nothing is returned, and nobody has to wait.
 
         `Statistics.refused_events` counts those that were not published, or may not have been, and `on_publish_error`
-        tells of them. Raises at once for what can never be published, and `BufferFull`.
+        tells of them. Raises at once for what can never be published, and `BufferFull`. ``key``, ``only_if``: see
+        `publish`.
         """
         if self._outgoing is None:
             raise NotConnected
-        self._outgoing.publish_nowait(region, payload)
+        if key is None and only_if is NO_CONDITION:
+            self._outgoing.publish_nowait(region, payload)
+        else:
+            self._outgoing.publish_nowait(region, payload, about_keys(key, only_if))
 
     def publish_batch(self, events: Iterable[tuple[str, Any]]) -> asyncio.Future[list[Receipt]]:
         """Publish events, (region, payload) each, without waiting: returns a future of their receipts, in this order.
@@ -281,6 +307,18 @@ class Client:
         event away.
         """
         return await self._pulling().fetch(max_events, timeout)
+
+    async def caught_up(self, region: str, position: str) -> None:
+        """Return when the application has had all events of a region up to a position: it asks for what comes next.
+
+        With the position of a `Conflict`, the event that came first has been handled by then. Something else must take
+        the events meanwhile: another task, as a rule. Raises `UsageError` for what is no position, and for a region
+        that is not subscribed to, or is given up meanwhile; `NotConnected` when the connection closes.
+        """
+        found = parse_position(position)
+        if found is None:
+            raise UsageError(f"caught_up waits for a position like '3-120', not {position!r}")
+        await self._pulling().caught_up(region, found)
 
     def batches(self) -> Batches:
         """Iterate over lists of events, as they become deliverable: the fastest way to take many."""

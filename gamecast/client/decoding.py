@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from adapters.places import Position
 from gamecast.event import Event, Gap
 from sequencing.errors import InvalidInput
-from sequencing.frames import FrameKind, StampedFrame, decode_body
+from sequencing.frames import FrameKind, StampedFrame, decode_keyed_body
 from sequencing.ready import Missing, Ready
 
 if TYPE_CHECKING:
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 _EVENTS = int(FrameKind.EVENTS)
 
 _new_event = partial(tuple.__new__, Event)
+_NO_KEYS = repeat(None)
+_NOWHERE = 0, 0
 
 
 class EventDecoder:
@@ -29,8 +31,14 @@ class EventDecoder:
         self._tap = tap
         self._floors: dict[str, Position] = {}
         """Region → the position after which its history begins: nothing up to there is delivered."""
+        self._passed: dict[str, Position] = {}
+        """Region → the position up to which it was decoded."""
         self.delivered_events = 0
         self.gaps = 0
+
+    def has_passed(self, region: str, position: Position) -> bool:
+        """Return whether what is at a position of a region, if anything is, was decoded before."""
+        return self._passed.get(region, _NOWHERE) >= position
 
     def begin_after(self, positions: Mapping[str, Position]) -> None:
         """Deliver no events of these regions that the application has had: up to the position of each."""
@@ -40,6 +48,7 @@ class EventDecoder:
         """Forget where the history of some regions was to begin: they were left."""
         for region in regions:
             self._floors.pop(region, None)
+            self._passed.pop(region, None)
 
     def decode(self, item: Ready | Missing | Gap, batch: list[Event | Gap], *, replayed: bool = False) -> None:
         """Decode a frame into items for the application. ``replayed``: the frame comes from history."""
@@ -57,7 +66,7 @@ class EventDecoder:
             self.announce(Gap(frame.region, frame.epoch, first, frame.last, reason), batch)
             return
         try:
-            sent_at_ns, payloads = decode_body(frame.body)
+            sent_at_ns, payloads, keys = decode_keyed_body(frame.body)
             if len(payloads) != meta.events:
                 raise InvalidInput(f"a frame of {meta.events} events has {len(payloads)}")
         except InvalidInput as error:
@@ -65,10 +74,12 @@ class EventDecoder:
             self.announce(gap, batch)
             return
         if frame.region in self._floors and (known := self._known(frame, meta.events)):
-            first, sent_at_ns, payloads = first + known, sent_at_ns[known:], payloads[known:]
+            first, sent_at_ns, payloads, keys = first + known, sent_at_ns[known:], payloads[known:], keys[known:]
         same = repeat(frame.region), repeat(meta.publisher), payloads, repeat(frame.epoch)
         numbers, at_ns = range(first, frame.last + 1), time.time_ns()
-        batch += map(_new_event, zip(*same, numbers, sent_at_ns, repeat(at_ns), repeat(replayed), strict=False))
+        rest = repeat(at_ns), repeat(replayed), keys or _NO_KEYS
+        batch += map(_new_event, zip(*same, numbers, sent_at_ns, *rest, strict=False))
+        self._passed[frame.region] = frame.epoch, frame.last
         self.delivered_events += len(payloads)
         if self._tap is not None:
             self._tap.delivered(frame, meta.publisher, first=first, sent_at_ns=sent_at_ns, at_ns=at_ns)
@@ -76,6 +87,8 @@ class EventDecoder:
     def announce(self, gap: Gap, batch: list[Event | Gap]) -> None:
         """Deliver a gap."""
         self.gaps += 1
+        if gap.last_sequence:
+            self._passed[gap.region] = max(self._passed.get(gap.region, _NOWHERE), (gap.epoch, gap.last_sequence))
         batch.append(gap)
         if self._tap is not None:
             self._tap.announced(gap)

@@ -15,6 +15,7 @@ from adapters.backoff import Backoff
 from adapters.network import Network, Reader
 from adapters.places import Position
 from gamecast.event import Gap
+from gamecast.positions import NUMBER_DIGITS_MAX, parse_position
 from sequencing.cut import ReadResult
 from sequencing.errors import InvalidInput, UnknownPosition, UnorderedHistory, UsageError, is_passing
 from sequencing.frames import FrameKind, StampedFrame, parse_meta
@@ -30,8 +31,6 @@ LATE_S_MAX = 60.0
 """How long an epoch that is ending may bring nothing: a node of its path may be unreachable. Then the missing events
 become a gap, because the node may never come back."""
 
-NUMBER_DIGITS_MAX = 16
-"""Numbers of positions fit into 53 bits."""
 
 ONE_OF_ANOTHER = (
     "position is from another network, or from before this one was reset. Pass since=0 to replay what is kept"
@@ -379,10 +378,7 @@ def of_another(region: str, position: Position, plan: Plan) -> UnknownPosition:
 def _parse_position(since: int | str) -> Position:
     if isinstance(since, int) and not isinstance(since, bool) and 0 <= since < 10**NUMBER_DIGITS_MAX:
         return since, 0
-    epoch, dash, sequence = since.partition("-") if isinstance(since, str) else ("", "", "")
-    # Without isascii, digits of other scripts would pass.
-    if not (dash and (epoch + sequence).isascii() and epoch.isdecimal() and sequence.isdecimal()):
+    position = parse_position(since)
+    if position is None:
         raise InvalidInput(f"since is an epoch, as a number, or a position like '3-120', not {since!r}")
-    if len(epoch) > NUMBER_DIGITS_MAX or len(sequence) > NUMBER_DIGITS_MAX:
-        raise InvalidInput(f"no position has numbers as large as {since!r}")
-    return int(epoch), int(sequence)
+    return position

@@ -81,8 +81,10 @@ class Incoming:
         self._outgoing = outgoing
         self._record: Record | None = None
         """What was announced last."""
-        self.on_interest: Callable[[], None] = _nobody
-        self.on_caught_up: Callable[[frozenset[str]], None] = _nobody_of
+        self.on_interest: Callable[[], None] = _no_listener
+        self.on_end: Callable[[], None] = _no_listener
+        """Called when nothing more will come."""
+        self.on_caught_up: Callable[[frozenset[str]], None] = _no_listener_of
         """Called with regions when their history has no more, before anything after it is delivered."""
         self._readings = NodeReaders(network, session, self._limits, self, health)
         self._decoder = EventDecoder(tap)
@@ -141,6 +143,20 @@ class Incoming:
         heard = record.heard.get(name)
         if heard is not None and heard.incarnation > incarnation:
             raise Superseded(superseded_message(name))
+
+    def has_passed(self, region: str, position: Position) -> bool:
+        """Return whether the application was given all of a region up to a position, as far as it is to have it.
+
+        Raises `UsageError` for a region that is not subscribed to, and the error that ended the connection.
+        """
+        if self._failure is not None:
+            raise self._failure
+        if self._stopping:
+            raise NotConnected
+        if region not in self._session.wanted:
+            raise UsageError(f"{region!r} is not subscribed to, so nothing of it is delivered")
+        begun = self._begins.get(region)
+        return self._decoder.has_passed(region, position) or (begun is not None and begun >= position)
 
     def request(self, *, whole: bool) -> Request | None:
         """Return what to ask the control store for; see `Session.request`."""
@@ -308,6 +324,7 @@ class Incoming:
         self._arrived.set()
         self._taken.set()
         self._changed.set()
+        self.on_end()
         await self._readings.close()
         await self._replays.close()
 
@@ -316,6 +333,7 @@ class Incoming:
         if self._failure is None:
             self._failure = error
             self._health.ended(error)
+            self.on_end()
         self._arrived.set()
         self._changed.set()
 
@@ -405,9 +423,9 @@ class Incoming:
         return self._record.ending()
 
 
-def _nobody() -> None:
+def _no_listener() -> None:
     pass
 
 
-def _nobody_of(_: frozenset[str]) -> None:
+def _no_listener_of(_: frozenset[str]) -> None:
     pass

@@ -21,6 +21,7 @@ from adapters.network import Network
 from gamecast.arguments import pairs_of
 from gamecast.client.bundle import Bundle
 from gamecast.client.configuration import Configuration
+from gamecast.client.keys import ABOUT_NOTHING, About
 from gamecast.client.payloads import LETTER_OF_NULL, NULL, lacks_number, unfit_number, unfit_payload
 from gamecast.client.receipts import ReceiptFuture, Receipts, Token
 from gamecast.client.serving import REQUEST_S_MIN, NodeService, as_ours, way_to
@@ -119,7 +120,7 @@ class Outgoing:
         """Requests without an answer."""
         return sum(node.reconnects for node in self._nodes.values())
 
-    async def publish(self, region: str, payload: Any) -> Receipt:
+    async def publish(self, region: str, payload: Any, about: About = ABOUT_NOTHING) -> Receipt:
         """See `Client.publish`."""
         encoded = self._encoded(region, payload)
         buffered, limits = self._buffered, self._limits
@@ -130,22 +131,22 @@ class Outgoing:
             await self._room.wait()
             self._require_fit(region)
         future: ReceiptFuture = asyncio.Future(loop=self._loop)
-        self._add(region, encoded, type(payload) is bytes, future)
+        self._add(region, encoded, type(payload) is bytes, future, about)
         return await future
 
-    def publish_async(self, region: str, payload: Any) -> ReceiptFuture:
+    def publish_async(self, region: str, payload: Any, about: About = ABOUT_NOTHING) -> ReceiptFuture:
         """See `Client.publish_async`."""
         self._require_room()
         encoded = self._encoded(region, payload)
         future: ReceiptFuture = asyncio.Future(loop=self._loop)
-        self._add(region, encoded, type(payload) is bytes, future)
+        self._add(region, encoded, type(payload) is bytes, future, about)
         return future
 
-    def publish_nowait(self, region: str, payload: Any) -> None:
+    def publish_nowait(self, region: str, payload: Any, about: About = ABOUT_NOTHING) -> None:
         """See `Client.publish_nowait`."""
         self._require_room()
         encoded, self._receipts.has_other_tokens = self._encoded(region, payload), True
-        self._add(region, encoded, type(payload) is bytes, self._quiet)
+        self._add(region, encoded, type(payload) is bytes, self._quiet, about)
 
     def publish_batch(self, events: Iterable[tuple[str, Any]]) -> asyncio.Future[list[Receipt]]:
         """See `Client.publish_batch`."""
@@ -236,8 +237,17 @@ class Outgoing:
         if buffered.events >= self._async_events_max or buffered.bytes >= self._async_bytes_max:
             raise self._full()
 
-    def _add(self, region: str, encoded: bytes, binary: bool, token: ReceiptFuture | PublishErrorReporter) -> None:
-        node = self._session.publish(region, encoded, binary, time.time_ns(), token)
+    def _add(
+        self, region: str, encoded: bytes, binary: bool, token: ReceiptFuture | PublishErrorReporter, about: About
+    ) -> None:
+        if about is ABOUT_NOTHING:
+            node = self._session.publish(region, encoded, binary, time.time_ns(), token)
+        else:
+            key, conditions = about
+            deletes = not binary and encoded == NULL
+            node = self._session.publish_keyed(
+                *(region, encoded, binary, time.time_ns(), token), key=key, deletes=deletes, conditions=conditions
+            )
         if node is not None:
             self._nodes[node].wake.set()
         else:

@@ -6,8 +6,9 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection
-from typing import Self
+from typing import NamedTuple, Self
 
+from adapters.places import Position
 from gamecast.arguments import check_take
 from gamecast.client.incoming import Incoming
 from gamecast.client.watching import Callbacks
@@ -32,13 +33,38 @@ class Puller:
         """The regions of replays whose last events the application may still be looking at."""
         self._asking = 0
         """How many calls wait for events and have none to return."""
+        self._awaited: list[_Awaited] = []
         incoming.on_caught_up = self._replay_ended
+        incoming.on_end = self._look_for_awaited
 
     async def close(self) -> None:
         """Break off a read that no call waits for."""
         if self._coming is not None:
             self._coming.cancel()
             await asyncio.wait((self._coming,))
+
+    async def caught_up(self, region: str, position: Position) -> None:
+        """See `Client.caught_up`."""
+        awaited = _Awaited(region, position, asyncio.get_running_loop().create_future())
+        self._awaited.append(awaited)
+        if self._asking and not self._current:
+            self._look_for_awaited()
+        else:
+            self._incoming.has_passed(region, position)  # raises what hinders that at once
+        try:
+            await awaited.reached
+        finally:
+            self._awaited = [each for each in self._awaited if each is not awaited]
+
+    def _look_for_awaited(self) -> None:
+        """Tell those who wait for a position, as the application has had what it was given, and asks for more."""
+        for region, position, reached in self._awaited:
+            if not reached.done():
+                try:
+                    if self._incoming.has_passed(region, position):
+                        reached.set_result(None)
+                except Exception as error:  # noqa: BLE001 - whatever it is, who waits must hear of it
+                    reached.set_exception(error)
 
     def forget(self, regions: Collection[str]) -> None:
         """Drop what was read of regions."""
@@ -51,12 +77,15 @@ class Puller:
         for taken in self._taking:
             taken[:] = [event for event in taken if event.region not in regions]
         self._ended_replays = [staying for ended in self._ended_replays if (staying := ended.difference(regions))]
+        self._look_for_awaited()
 
     async def fetch(self, max_events: int, timeout: float | None) -> list[Event | Gap]:  # noqa: ASYNC109
         """See `Client.fetch`."""
         check_take(max_events, timeout)
         incoming, current, taken = self._incoming, self._current, list[Event | Gap]()
         deadline = None if timeout is None else time.monotonic() + timeout
+        if self._awaited and not current:
+            self._look_for_awaited()
         self._taking.append(taken)
         try:
             while True:
@@ -100,6 +129,8 @@ class Puller:
 
     async def next_batch(self) -> list[Event | Gap] | None:
         """Return what others have left, or else what comes next; None at the end."""
+        if self._awaited and not self._current:
+            self._look_for_awaited()
         while not self._current:
             if self._ended_replays:
                 self._report_ended_replays()
@@ -155,6 +186,14 @@ class Puller:
         ended, self._ended_replays = self._ended_replays, []
         for regions in ended:
             self._caught_up.tell(regions)
+
+
+class _Awaited(NamedTuple):
+    """Somebody waits until a position of a region was given to the application."""
+
+    region: str
+    position: Position
+    reached: asyncio.Future[None]
 
 
 class Batches:

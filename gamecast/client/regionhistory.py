@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping
+from itertools import repeat
 
 from adapters.gateway.ports import Page
 from adapters.network import Network, Reader
@@ -12,7 +13,7 @@ from gamecast.client.history import LATE_S_MAX, is_of_another, never_given, of_a
 from gamecast.client.inbox import MARKERS
 from gamecast.event import Event, Gap
 from sequencing.errors import InvalidInput
-from sequencing.frames import UNKNOWN_END, FrameKind, StampedFrame, decode_body, parse_meta
+from sequencing.frames import UNKNOWN_END, FrameKind, StampedFrame, decode_keyed_body, parse_meta
 from sequencing.plan import Plan
 
 FRAMES_MAX = 64
@@ -175,16 +176,18 @@ class RegionHistory:
                 return frame.last
             if meta.kind != FrameKind.EVENTS:
                 raise InvalidInput(f"this version of gamecast knows no frames of kind {meta.kind}: upgrade it")
-            sent_at_ns, payloads = decode_body(frame.body)
+            sent_at_ns, payloads, keys = decode_keyed_body(frame.body)
             if len(payloads) != meta.events:
                 raise InvalidInput(f"a frame of {meta.events} events has {len(payloads)}")
         except InvalidInput as error:
             items.append(Gap(frame.region, frame.epoch, sequence + 1, frame.last, f"the frame cannot be read: {error}"))
             return frame.last
         now_ns = time.time_ns()
-        for number, (sent, payload) in enumerate(zip(sent_at_ns, payloads, strict=True), start=first):
+        each_key = keys or repeat(None)
+        for number, (sent, payload, key) in enumerate(zip(sent_at_ns, payloads, each_key, strict=False), start=first):
             if number > sequence:
-                items.append(Event(frame.region, meta.publisher, payload, frame.epoch, number, sent, now_ns))
+                told = frame.region, meta.publisher, payload, frame.epoch, number, sent, now_ns
+                items.append(Event(*told, key=key))
                 if len(items) >= events_max:
                     return number
         return frame.last

@@ -12,6 +12,8 @@ export interface GamecastEvent {
   /** By the publisher's clock. */
   sent_at_ms: number;
   payload: Payload;
+  /** The key that the event names, if it names one. */
+  key?: string;
 }
 
 /** Stands in the place of events that will not come. */
@@ -57,6 +59,18 @@ export class GamecastError extends Error {
   /** The same may succeed later. */
   readonly retriable: boolean;
   readonly retryAfterMs: number | null;
+  /** Of "key-conflict": the key whose condition does not hold. */
+  readonly key: string | null;
+  /** Of "key-conflict": where the key was set last; null if it is not set. */
+  readonly position: Position | null;
+}
+
+/** What an event says of keys of its region. */
+export interface About {
+  /** The event sets this key, or deletes it with the payload null. */
+  key?: string | null;
+  /** Publish only if the key was last set at this position; null: only if it is not set. Or of some keys. */
+  onlyIf?: Position | null | { [key: string]: Position | null };
 }
 
 export class Client implements AsyncIterable<GamecastEvent | GamecastGap> {
@@ -68,7 +82,7 @@ export class Client implements AsyncIterable<GamecastEvent | GamecastGap> {
   readonly positions: { [region: string]: Position };
   subscribe(regions: string | Iterable<string>, options?: { since?: Since | null }): Promise<{ [region: string]: Position }>;
   unsubscribe(regions: string | Iterable<string>): Promise<void>;
-  publish(region: string, payload: Payload): Promise<Receipt>;
+  publish(region: string, payload: Payload, about?: About): Promise<Receipt>;
   on(kind: "event", handler: (event: GamecastEvent) => void): () => void;
   on(kind: "gap", handler: (gap: GamecastGap) => void): () => void;
   on(kind: "status", handler: (status: Status) => void): () => void;

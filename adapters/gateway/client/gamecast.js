@@ -16,13 +16,15 @@ const QUEUE_MAX = 100_000;
 const CONNECT_TIMEOUT_MS = 10_000;
 
 export class GamecastError extends Error {
-  constructor({ code, message, definite = true, retriable = false, retry_after_ms = null }) {
+  constructor({ code, message, definite = true, retriable = false, retry_after_ms = null, key = null, position = null }) {
     super(message);
     this.name = "GamecastError";
     this.code = code;
     this.definite = definite;
     this.retriable = retriable;
     this.retryAfterMs = retry_after_ms;
+    this.key = key;            // of "key-conflict": the key, and where it was set last
+    this.position = position;
   }
 }
 
@@ -90,10 +92,13 @@ export class Client {
     });
   }
 
-  /** Publish any JSON, or a Uint8Array; resolves with {region, position} when the event is durable. */
-  publish(region, payload) {
+  /** Publish any JSON, or a Uint8Array; resolves with {region, position} when the event is durable.
+   *  With a key, the event sets it, or deletes it with the payload null; onlyIf: where the key must have been set last. */
+  publish(region, payload, { key = null, onlyIf } = {}) {
     const id = this.#nextId++;
     const message = { type: "publish", id, region, ...encoded(payload) };
+    if (key !== null) message.key = key;
+    if (onlyIf !== undefined) message.only_if = onlyIf;
     return new Promise((resolve, reject) => {
       if (this.#isOver(reject)) return;
       if (this.#publishes.size >= (this.#options.unansweredMax ?? 10_000)) {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -17,8 +17,9 @@ from adapters.embedded.server import EmbeddedServer
 from adapters.redis.node import RedisNode
 from sequencing.errors import OtherSideError, PlanError
 from sequencing.frames import FrameKind, LinkedFrame, PublishedFrame, StampedFrame
+from sequencing.keyed import NO_EXTRAS, Condition, Extras, Heads, Named
 from sequencing.keyspace import keyspace
-from sequencing.node import Node
+from sequencing.node import Node, Opening
 from sequencing.plan import Atom, AtomId, Plan
 
 REGIONS = ("forest", "river", "höhle 7", "%d {x}")
@@ -48,12 +49,13 @@ class Close:
 
 @dataclass(frozen=True)
 class Open:
-    """Open an ingress with what another node had accepted."""
+    """Open an ingress with what another node had accepted, and its heads, or with the loss of those."""
 
     source: str
     node: str
     region: str
     epoch: int
+    lost: int
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,7 @@ class Forget:
     node: str
     steps: tuple[tuple[int, str], ...]
     link_ends: tuple[str, ...]
+    headless: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -126,19 +129,34 @@ def plans(draw: st.DrawFn, epoch: int, version: int) -> Plan:
 
 
 bodies = st.binary(max_size=12)
+KEYS = ("door", 'höhle "7"', "%d {x}")
+heads = st.sampled_from((None, (1, 1), (1, 2), (2, 1), (3, 0)))
+
+
+@st.composite
+def extras(draw: st.DrawFn, count: int) -> Extras:
+    """What a frame says of keys: most say nothing."""
+    if draw(st.integers(0, 3)):
+        return NO_EXTRAS
+    places = draw(st.lists(st.integers(0, min(count, 3) - 1), unique=True, max_size=3))
+    names = tuple(Named(place, draw(st.sampled_from(KEYS)), draw(st.booleans())) for place in sorted(places))
+    conditions = draw(st.lists(st.tuples(st.sampled_from(KEYS), heads), max_size=2))
+    return Extras(names, tuple(Condition(*each) for each in conditions))
 
 
 @st.composite
 def published(draw: st.DrawFn) -> PublishedFrame:
+    count = draw(st.sampled_from((1, 1, 2, 700)))
     return PublishedFrame(
         region=draw(st.sampled_from(REGIONS)),
         epoch=draw(st.integers(1, 3)),
         publisher=draw(st.sampled_from(PUBLISHERS)),
         incarnation=draw(st.integers(1, 2)),
         first=draw(st.sampled_from((1, 1, 2, 3, 4, 701, 1401))),
-        count=draw(st.sampled_from((1, 1, 2, 700))),
+        count=count,
         body=draw(bodies),
         kind=draw(st.sampled_from((FrameKind.EVENTS, FrameKind.EVENTS, FrameKind.JOIN, FrameKind.TICK))),
+        extras=draw(extras(count)),
     )
 
 
@@ -166,8 +184,8 @@ def actions(draw: st.DrawFn) -> list[Any]:
             ends = draw(st.sampled_from(((), (), ("n2",), ("n3", "n1"))))
             tick = draw(st.sampled_from((0, 1, 3, 702)))
             changes = (
-                Open(other, node, region, epoch),
-                Forget(node, ((epoch, region),), ends),
+                Open(other, node, region, epoch, draw(st.sampled_from((0, 0, epoch)))),
+                Forget(node, ((epoch, region),), ends, draw(st.sampled_from(((), (region,), REGIONS)))),
                 Seal(node, ((region, epoch, tick),)),
                 Admit(node, draw(st.sampled_from("12"))),
                 draw(forgetting(node)),
@@ -197,6 +215,8 @@ def conversations(draw: st.DrawFn) -> list[Any]:
         if astray == 0 and incarnation == 1:
             nexts[region, publisher] += count
         frame = PublishedFrame(region, epoch, publisher, incarnation, max(1, first + astray), count, draw(bodies))
+        if draw(st.integers(0, 4)) == 0:
+            frame = replace(frame, extras=draw(extras(count)))
         found.append(Publish(draw(st.sampled_from(("n1", "n1", "n2"))), (frame,)))
         if draw(st.integers(0, 9)) == 0:
             epoch += 1
@@ -264,11 +284,15 @@ async def play(script: Sequence[Any], url: str) -> None:
             elif isinstance(action, Open):
                 accepted = machines[action.source].accepted(action.region)
                 assert await scripts[action.source].accepted([action.region]) == {action.region: accepted}
-                machines[action.node].open(action.region, action.epoch, accepted)
-                await scripts[action.node].open_ingresses([(action.region, action.epoch, accepted)])
+                there = machines[action.source].heads.get(action.region)
+                assert (await scripts[action.source].heads([action.region])).get(action.region) == there
+                handed = Heads(lost=action.lost) if action.lost else there
+                machines[action.node].open(action.region, action.epoch, accepted, handed)
+                opening = Opening(action.region, action.epoch, tuple(accepted.items()), handed)
+                await scripts[action.node].open_ingresses([opening])
             elif isinstance(action, Forget):
-                machines[action.node].forget(action.steps, action.link_ends)
-                await scripts[action.node].forget(action.steps, action.link_ends)
+                machines[action.node].forget(action.steps, action.link_ends, action.headless)
+                await scripts[action.node].forget(action.steps, action.link_ends, action.headless)
             elif isinstance(action, ForgetPublishers):
                 known = machines[action.node].accepted_of
                 gone = [each for each in known if each[1] not in action.living]

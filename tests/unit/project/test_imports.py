@@ -42,11 +42,12 @@ ROOMS = {
         "gamecast.errors",
         "gamecast.event",
         "gamecast.holding",
+        "gamecast.positions",
         "gamecast.version",
     ),
     *("sequencing.causal_wait", "sequencing.cut", "sequencing.delivery", "sequencing.errors"),
     *("sequencing.extras", "sequencing.frames", "sequencing.grants", "sequencing.identity", "sequencing.joins"),
-    *("sequencing.depth", "sequencing.keyspace", "sequencing.markers"),
+    *("sequencing.depth", "sequencing.keyed", "sequencing.keyspace", "sequencing.markers"),
     *("sequencing.names", "sequencing.node", "sequencing.outbox", "sequencing.plan", "sequencing.planchange"),
     "sequencing.publisher",
     *(

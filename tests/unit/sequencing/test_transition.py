@@ -54,8 +54,8 @@ def told(task: Task, answer: object) -> str:
             assert isinstance(answer, dict)
             return "closes " + ", ".join(f"{r} {e} before {f}: {closed_told(answer[r, e])}" for r, e, f in regions)
         case Open(regions=regions):
-            accepted = {region: [(p, seen.last) for p, seen in known] for region, _, known in regions}
-            return "opens " + ", ".join(f"{region} {epoch} {accepted[region]}" for region, epoch, _ in regions)
+            accepted = {region: [(p, seen.last) for p, seen in known] for region, _, known, _ in regions}
+            return "opens " + ", ".join(f"{region} {epoch} {accepted[region]}" for region, epoch, *_ in regions)
         case Drain(regions=regions):
             return "drains " + " ".join(f"{region}{epoch}" for region, epoch in regions) + f": {answer}"
         case Seal(regions=regions):
@@ -297,8 +297,8 @@ def test_a_node_that_was_not_there_before_has_no_links_that_are_dead() -> None:
 
 
 def test_an_ingress_that_is_not_there_any_more_gives_no_number() -> None:
-    assert Closed.by(Answer(Verdict.STALE, (3,)), {}) == Closed(0, {})
-    assert Closed.by(Answer(Verdict.SEEN, (3, 7)), {}) == Closed(7, {})
+    assert Closed.by(Answer(Verdict.STALE, (3,)), {}, None) == Closed(0, {})
+    assert Closed.by(Answer(Verdict.SEEN, (3, 7)), {}, None) == Closed(7, {})
 
 
 def test_a_transition_is_finished_when_all_of_its_phases_are() -> None:

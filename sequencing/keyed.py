@@ -1,0 +1,119 @@
+"""Keys of events, and conditions on them.
+
+An event may name a *key* of its region: a door, a sword, a table. The *head* of a key is the position of the last event
+that named it, until an event deletes the key. The region's ingress keeps the heads, and sets them in the step that
+draws the event's number. So a condition on a head, which the ingress checks in the same step, is decided in the
+region's own order: of two events that require the same head, the first is accepted, and the other is refused.
+
+Where an ingress has lost the heads, the head of each key that was not named since is the position of that loss: the
+epoch that began with it, and 0. So a key that may be set is not taken for one that is not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import orjson
+
+KEYS_MAX = 4_096
+"""The most keys that a region may have at once."""
+
+CONDITIONS_MAX = 64
+"""The most conditions that an event may have: a node looks at all of them in one step."""
+
+Position = tuple[int, int]
+"""Epoch, and number in the region."""
+
+
+class Named(NamedTuple):
+    """An event of a frame, by its place in it from 0, and the key that it names; ``deletes``: the key ends with it."""
+
+    place: int
+    key: str
+    deletes: bool
+
+
+class Condition(NamedTuple):
+    """What the head of a key must be for a frame to be accepted; None: the key is not set."""
+
+    key: str
+    position: Position | None
+
+    @property
+    def may_hold_again(self) -> bool:
+        """Whether it can hold later, once it does not: positions of events never return."""
+        return self.position is None or self.position[1] == 0
+
+
+@dataclass(frozen=True, slots=True)
+class Extras:
+    """What a frame says of keys."""
+
+    names: tuple[Named, ...] = ()
+    conditions: tuple[Condition, ...] = ()
+
+    def encode(self) -> bytes:
+        """Return it as the node's script reads it."""
+        names = [[place, key, int(deletes)] for place, key, deletes in self.names]
+        return orjson.dumps([names, [[key, head_text(position)] for key, position in self.conditions]])
+
+
+NO_EXTRAS = Extras()
+
+
+def head_text(head: Position | None) -> str:
+    """Return a head as it is stored, and sent."""
+    return f"{head[0]} {head[1]}" if head is not None else ""
+
+
+class Unmet(NamedTuple):
+    """The condition that does not hold, by its place, and the head that its key has."""
+
+    place: int
+    head: Position | None
+
+
+class Heads:
+    """The heads of one region's keys."""
+
+    def __init__(self, known: Mapping[str, Position] | None = None, lost: int = 0) -> None:
+        """``lost``: the epoch that began with a loss of all before, 0 if none was."""
+        self.known = dict(known or {})
+        self.lost = lost
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Heads) and (self.known, self.lost) == (other.known, other.lost)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def copy(self) -> Heads:
+        """Return the heads as they are now."""
+        return Heads(self.known, self.lost)
+
+    def head(self, key: str) -> Position | None:
+        """Return the head of a key, None if it is not set."""
+        return self.known.get(key, (self.lost, 0) if self.lost else None)
+
+    def unmet(self, conditions: Iterable[Condition]) -> Unmet | None:
+        """Return the first condition that does not hold, None if all do."""
+        for place, (key, position) in enumerate(conditions):
+            if (head := self.head(key)) != position:
+                return Unmet(place, head)
+        return None
+
+    def has_room_for(self, names: Sequence[Named]) -> bool:
+        """Return whether there are not too many keys after these were named, in order."""
+        last = {key: deletes for _, key, deletes in names}
+        more = sum(not deletes and key not in self.known for key, deletes in last.items())
+        fewer = sum(deletes and key in self.known for key, deletes in last.items())
+        return more <= fewer or len(self.known) + more - fewer <= KEYS_MAX
+
+    def name(self, names: Iterable[Named], epoch: int, first: int) -> None:
+        """Set the heads of the keys that the events of a frame name; ``first``: the number of its first event."""
+        for place, key, deletes in names:
+            if deletes:
+                self.known.pop(key, None)
+            else:
+                self.known[key] = epoch, first + place

@@ -1,0 +1,40 @@
+"""The programs of `docs/keys.md` run as they stand, on one node and on three."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from adapters.embedded.server import EmbeddedServer
+from tests.patience import scaled
+
+PAGE = (Path(__file__).parents[2] / "docs" / "keys.md").read_text(encoding="utf-8")
+PROGRAMS = {
+    block.partition("\n")[0].removeprefix("# "): block
+    for block in re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)
+}
+PRINTED = {
+    "sword.py": r"ana has the sword\nbo sees that ana was first\n|ana sees that bo was first\nbo has the sword\n",
+    "chest.py": r"they agree\n",
+}
+
+
+def test_the_page_has_these_programs() -> None:
+    assert PROGRAMS.keys() == PRINTED.keys()
+
+
+@pytest.mark.parametrize("name", sorted(PRINTED))
+@pytest.mark.parametrize("nodes", [1, 3])
+def test_each_program_prints_what_the_page_promises(tmp_path: Path, name: str, nodes: int) -> None:
+    (tmp_path / name).write_text(PROGRAMS[name], encoding="utf-8")
+    with EmbeddedServer() as server:
+        url = server.url if nodes == 1 else "memory://game?nodes=3"
+        done = subprocess.run(
+            [sys.executable, name, url], cwd=tmp_path, capture_output=True, text=True, timeout=scaled(60), check=False
+        )
+    assert done.returncode == 0, done.stderr
+    assert re.fullmatch(PRINTED[name], done.stdout), done.stdout
