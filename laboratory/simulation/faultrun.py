@@ -148,6 +148,7 @@ def run_faults(scenario: Scenario) -> Outcome:
         causal,
         scenario.ordering != "overlap",
         _may_lose(network),
+        network.keyed,
     )
     return Outcome(
         scenario,

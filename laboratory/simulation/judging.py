@@ -11,6 +11,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from laboratory.simulation.network import KeyedFrame
 from laboratory.simulation.server import Diary
 from sequencing.checkers import DeliverySequence, judge
 
@@ -41,11 +42,13 @@ class Run:
     causal: bool
     rings_ordered: bool
     may_lose: Mapping[tuple[str, int], bool] = field(default_factory=dict)
+    keyed: Sequence[KeyedFrame] = ()
+    """The accepted frames with keys or conditions."""
 
 
 def violations(run: Run) -> list[str]:
     """Return the violations of a run, the gravest first; empty if there are none."""
-    checks = (_order, _integrity, _agreement, _durability, _causality, _liveness)
+    checks = (_order, _integrity, _conditions, _agreement, _durability, _causality, _liveness)
     return [what for check in checks for what in check(run)]
 
 
@@ -84,6 +87,37 @@ def _integrity(run: Run) -> Iterator[str]:
                 yield f"integrity: {session.name} got {gap}, where it is known how much is missing"
             elif gap is None and delivered.event not in run.published_ms:
                 yield f"integrity: {session.name} delivered {delivered.event}, which was never published"
+
+
+def _conditions(run: Run) -> Iterator[str]:
+    """Each accepted event's conditions held at its place in its region, and what was refused was never accepted."""
+    accepted = {each.event for drawn in run.drawn.values() for each in drawn}
+    for session in run.sessions:
+        if wrong := session.refused & accepted:
+            yield f"conditions: {session.name} was told that {sorted(wrong)} were refused, and they were accepted"
+    last: dict[tuple[str, str], Named] = {}
+    for frame in sorted(run.keyed, key=lambda each: (each.region, each.epoch, each.first)):
+        for key, position in frame.extras.conditions:
+            named = last.get((frame.region, key))
+            if not _holds(named, position, frame.epoch):
+                yield f"conditions: {frame} was accepted, and {key} was last named by {named}"
+        for place, key, deletes in frame.extras.names:
+            last[frame.region, key] = Named((frame.epoch, frame.first + place), deletes)
+
+
+class Named(NamedTuple):
+    """The last event that named a key, and whether it deleted it."""
+
+    position: tuple[int, int]
+    deletes: bool
+
+
+def _holds(named: Named | None, position: tuple[int, int] | None, epoch: int) -> bool:
+    if position is None:
+        return named is None or named.deletes
+    if position[1] == 0:  # nothing has set it since heads were lost with that epoch
+        return position[0] <= epoch and (named is None or named.deletes or named.position[0] < position[0])
+    return named is not None and not named.deletes and named.position == position
 
 
 def _agreement(run: Run) -> Iterator[str]:

@@ -16,6 +16,7 @@ from placement.planner import make_plan
 from sequencing.beside import granted_beside, moving_regions, rebased, to_prepare
 from sequencing.everywhere import everywhere
 from sequencing.frames import FrameKind, LinkedFrame, PublishedFrame, decode_body
+from sequencing.keyed import NO_EXTRAS, Extras
 from sequencing.manager import next_record
 from sequencing.membership import Membership
 from sequencing.node import Answer, Node, Verdict
@@ -155,6 +156,15 @@ class Hand:
     written: int = 0
 
 
+class KeyedFrame(NamedTuple):
+    """An accepted frame that says something of keys; ``first``: the number of its first event."""
+
+    region: str
+    epoch: int
+    first: int
+    extras: Extras
+
+
 class Network:
     """A running network."""
 
@@ -181,6 +191,8 @@ class Network:
         self.machines = {name: Node(name) for name in node_names}
         self.nodes = {name: Process(name, list) for name in node_names}
         self.drawn: dict[tuple[str, int], dict[int, tuple[str, ...]]] = {}
+        self.keyed: list[KeyedFrame] = []
+        """The accepted frames with keys or conditions."""
         """(region, epoch) → last number of each frame of events that an ingress accepted → the events."""
         self.forgot: set[str] = set()
         """The nodes that may have forgotten something."""
@@ -247,6 +259,8 @@ class Network:
             if answer.verdict is Verdict.OK and frame.kind is FrameKind.EVENTS:
                 epoch, last = answer.numbers
                 self.drawn.setdefault((frame.region, epoch), {})[last] = tuple(events_in(frame.body))
+                if frame.extras is not NO_EXTRAS:
+                    self.keyed.append(KeyedFrame(frame.region, epoch, last - frame.count + 1, frame.extras))
         return answers
 
     def crash(self, process: Process) -> None:

@@ -7,13 +7,17 @@ from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from functools import partial
+from random import Random
+from typing import Any
 
+from gamecast.positions import parse_position
 from laboratory.simulation.engine import Call, Lost, Process, Signal, Sleep, Task
 from laboratory.simulation.network import Network, events_in
 from sequencing.cut import NodeReads, Streams
-from sequencing.errors import PublishUncertain
+from sequencing.errors import Conflict, PublishUncertain
 from sequencing.followed import Read
 from sequencing.frames import FrameKind, StampedFrame, node_number
+from sequencing.keyed import Condition, Position
 from sequencing.node import Node
 from sequencing.ready import Missing, Ready
 from sequencing.resolved import Resolved
@@ -35,6 +39,11 @@ class Delivered:
     missing: Missing | None = None
 
 
+KEYS = "xyz"
+KEYED = 0.3
+"""So many of the events say something of keys."""
+
+
 @dataclass(slots=True)
 class Diary:
     """What one life of a server did: what the checkers judge."""
@@ -50,6 +59,8 @@ class Diary:
     joined_ms: list[float] = field(default_factory=list)
     receipts: dict[str, tuple[int, int]] = field(default_factory=dict)
     """Event → (epoch, number)."""
+    refused: set[str] = field(default_factory=set)
+    """Events that were certainly not published, because of their conditions."""
     uncertain: set[str] = field(default_factory=set)
     """Events of which the publisher was told that nobody knows what became of them."""
     ended: bool = False
@@ -88,6 +99,8 @@ class Server:
         self.process = Process(name, self._start)
         self.published = 0
         self.published_ms: dict[str, float] = {}
+        self.heads: dict[tuple[str, str], Position | None] = {}
+        """(region, key) → where it was set last, as far as this server was told."""
 
     def _start(self) -> list[Task]:
         if self.sessions:
@@ -128,6 +141,9 @@ class _Life:
         self.unplaced: set[str] = set()
         self.is_planned = not self.network.alone_ms
         self.known: set[str] = set()
+        self.naming: dict[str, tuple[tuple[str, str], bool] | None] = {}
+        """Event without a fate that says something of keys → the (region, key) that it names, and whether it deletes
+        it."""
         self.undelivered: dict[str, set[str]] = {}
         """Region → the own events that are under way."""
         self.over: dict[str, int] = {}
@@ -290,22 +306,42 @@ class _Life:
         server.published_ms[event] = self.engine.now
         self.diary.published.append((event, region))
         self.undelivered.setdefault(region, set()).add(event)
-        node = self.session.publish(region, event.encode(), True, 0, event)
+        node = self._add(region, event)
         if node is not None:
             self.engine.give(self.to_publish[node])
         else:
             self.unplaced.add(region)
             self.engine.give(self.to_tell)
 
+    def _add(self, region: str, event: str) -> str | None:
+        """Buffer an event, some with a key, a condition, or both; return the node that it waits for, if it has one."""
+        # Of its own, so that a seed's other events stay as they are.
+        random = Random(event)
+        key = region, random.choice(KEYS)
+        if random.random() >= KEYED:
+            return self.session.publish(region, event.encode(), True, 0, event)
+        deletes, head = random.random() < 0.15, self.server.heads.get(key)
+        conditions = (Condition(key[1], head),) if random.random() < 0.7 else ()
+        names = random.random() < 0.9 or not conditions
+        self.naming[event] = (key, deletes) if names else None
+        about: Any = {"key": key[1] if names else None, "deletes": deletes, "conditions": conditions}
+        return self.session.publish_keyed(region, event.encode(), True, 0, event, **about)
+
     def _resolve(self, resolved: Resolved[str]) -> None:
-        assert resolved.error is None or isinstance(resolved.error, PublishUncertain), resolved.error
-        events = resolved.tokens
-        if resolved.error is not None:
+        error, events = resolved.error, resolved.tokens
+        assert error is None or isinstance(error, (PublishUncertain, Conflict)), error
+        if isinstance(error, Conflict):
+            self.diary.refused.update(events)
+            self.server.heads[error.region, error.key] = parse_position(error.position)
+        elif error is not None:
             self.diary.uncertain.update(events)
         else:
             self.diary.receipts |= {
                 event: (resolved.epoch, number) for number, event in enumerate(events, resolved.first_sequence)
             }
+        for event in events:
+            if (named := self.naming.pop(event, None)) is not None and error is None:
+                self.server.heads[named[0]] = None if named[1] else self.diary.receipts[event]
         if resolved.error is not None or resolved.epoch <= self.over.get(resolved.region, 0):
             self.undelivered.get(resolved.region, set()).difference_update(events)
 

@@ -21,7 +21,7 @@ CAUSAL_WAIT = "sequencing/causal_wait.py"
 BESIDE = "sequencing/beside.py"
 PUBLISHER, OUTBOX, SUBSCRIBER = "sequencing/publisher.py", "sequencing/outbox.py", "sequencing/subscriber.py"
 GRANTS, SHADOWS = "sequencing/grants.py", "sequencing/shadows.py"
-SESSION, FOLLOWED = "sequencing/session.py", "sequencing/followed.py"
+SESSION, FOLLOWED, KEYED = "sequencing/session.py", "sequencing/followed.py", "sequencing/keyed.py"
 MANAGER, TRANSITION = "sequencing/manager.py", "sequencing/transition.py"
 SOLE, LISTING, HOMES, RECORD = (
     "sequencing/sole.py",
@@ -609,5 +609,44 @@ MUTATIONS = (
         GRANTS,
         "            if since and self._asked.get(region) == since:\n",
         "            if False:\n",
+    ),
+    Mutation(
+        "a condition is not compared with the head",
+        KEYED,
+        "if (head := self.head(key)) != position:",
+        "if (head := self.head(key)) is Ellipsis:",
+    ),
+    Mutation("the head of a key is the first event of its frame", KEYED, "epoch, first + place", "epoch, first"),
+    Mutation("a key stays set when it is deleted", KEYED, "            if deletes:\n", "            if False:\n"),
+    Mutation("heads do not go to the next ingress", TRANSITION, "return closed.heads", "return None"),
+    Mutation(
+        "an ingress that was never open tells the heads", TRANSITION, "closed.tick > 1 or old is olds[0]", "closed.tick"
+    ),
+    Mutation(
+        "heads that are lost count as none",
+        TRANSITION,
+        "return Heads(lost=self.plan.epoch_of(region))",
+        "return None",
+    ),
+    Mutation(
+        "an ingress goes on with heads of an earlier time", NODE, "self.heads.pop(region, None)  # of", "pass  # of"
+    ),
+    Mutation(
+        "a refusal after a lost answer is taken for certain, whatever the condition",
+        OUTBOX,
+        "never_holds = not any(each.may_hold_again for each in self.taken.conditions)",
+        "never_holds = True",
+    ),
+    Mutation(
+        "a refusal after a reset is taken for certain",
+        OUTBOX,
+        "is_settled = self.fate is Fate.UNCERTAIN and isinstance",
+        "is_settled = isinstance",
+    ),
+    Mutation(
+        "an event with conditions shares its frame",
+        PUBLISHER,
+        "        if conditions and state.frames:\n            state.frames[-1].room = 0\n",
+        "",
     ),
 )
