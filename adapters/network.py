@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol
 
 from adapters.places import Position
 from sequencing.cut import ReadResult
-from sequencing.errors import NoLeader
+from sequencing.errors import GamecastError, NoLeader
 from sequencing.frames import PublishedFrame, StampedFrame
 from sequencing.node import Answer
 from sequencing.plan import Plan
@@ -67,6 +67,12 @@ class Reader(Protocol):
         """Close the connection; a waiting read is broken off (`NetworkError`, or an empty result)."""
 
 
+class Forgotten(GamecastError):
+    """The network has forgotten what this connection wanted: it is to tell all of it."""
+
+    retriable = True
+
+
 class Network(Protocol):
     """A network as one connection sees it: the control plane, and access to the nodes."""
 
@@ -92,7 +98,10 @@ class Network(Protocol):
         """Return a new incarnation for this connection's events, also larger than ``after``."""
 
     async def join(self, request: Request) -> bool:
-        """Store what this connection wants; return whether it is granted at once. If not, a plan grants it."""
+        """Store what this connection wants; return whether it is granted at once. If not, a plan grants it.
+
+        Raises `Forgotten`.
+        """
 
     async def place(self, regions: frozenset[str]) -> None:
         """Have the next plan give some regions a place, because this connection publishes to them."""

@@ -70,7 +70,8 @@ def chaos(
     - a Redis server's clock jumps by up to two minutes, and is put right later
 
     Then the faults end, and the servers publish a last round. After its delivery, the judges of the simulation and
-    the order checkers judge the deliveries of each connection.
+    the order checkers judge the deliveries of each connection. Some events name keys, and most of these are published
+    on a condition: what became of them must be linearizable for each key.
 
     With --lossy, events that a restart loses break no promise if a gap announces them in their place.
 

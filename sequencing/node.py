@@ -239,15 +239,16 @@ class Node:
         return True
 
     def prepare(self, epoch: int, version: int, steps: Iterable[Step], closing: Mapping[str, int]) -> bool:
-        """Install the steps of a plan beside those in use; False if a later plan is installed already.
+        """Install the steps of a plan beside those in use; False if one of a later epoch is installed already.
 
+        A later version of the same epoch only has more regions: it may have been prepared, and never announced.
         ``closing``: the regions whose ingress must wait → the epoch whose ingress is at this node, 0 if it is at
         another.
         Steps that are installed already stay as they are, so that the call can be repeated.
         """
-        if (epoch, version) < (self.epoch, self.version):
+        if epoch < self.epoch:
             return False
-        self.epoch, self.version = epoch, version
+        self.epoch, self.version = max((epoch, version), (self.epoch, self.version))
         for step in steps:
             ingress = StepState.WAITING if step.region in closing else StepState.OPEN
             state = ingress if step.ingress else StepState.TRANSIT

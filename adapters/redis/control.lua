@@ -11,7 +11,8 @@
 --    or 'join', ttl in ms, box, then for each: name, connection, said, part, '1' if it is the last part of what was said then,
 --       '1' if it is all that is wanted, floor, how many regions are wanted from now on, how many are not any more; then
 --       these: region and since when for each that is wanted, and the others
---                                                 → 'ok', 'superseded', or 'plan' where not one node has all, for each
+--                                                 → 'ok', 'superseded', 'plan' where not one node has all, or 'back', for
+--                                                    each
 --    or 'place', name, connection, ttl in ms, box, regions that events are to be published to
 --    or 'expect', who, overlaps, two regions and a newline between them each
 --
@@ -20,7 +21,7 @@
 --
 -- A connection is known by the incarnation that it was introduced with, and is gone when it was not heard of for its ttl.
 -- What it wanted is forgotten then; if nobody has had its name when it is heard of again, it is back. 'back' is answered
--- until it tells what it wants.
+-- until it tells all that it wants: what has changed since is not taken without the rest.
 --
 -- A box is what wakes the process of a connection when there are news for it: leaders write there.
 --
@@ -135,7 +136,9 @@ if verb == 'join' then
     if speaking then
       is_here(who, connection, name, ARGV[3])
     end
-    if speaking and newer then
+    if speaking and newer and begins and is_all ~= '1' and said ~= '1' then -- what is said first is all
+      answers[#answers] = 'back'
+    elseif speaking and newer then
       if begins or is_all == '1' then
         forget_rows(who)
       end

@@ -9,6 +9,7 @@ from contextlib import nullcontext
 from itertools import chain
 from typing import Any
 
+from adapters.network import Forgotten
 from adapters.redis.announced import Pipeline, Standing, Told, number_of, read_announced, read_entry, together
 from adapters.redis.connection import RedisConnection, Script, parse_info
 from adapters.redis.controlkeys import ControlKeys
@@ -141,10 +142,11 @@ class RedisControl:
         """Report that a connection ends."""
         await self._run("leave", name, connection)
 
-    async def join(self, requests: Sequence[tuple[str, Request]]) -> list[bool | Superseded]:
+    async def join(self, requests: Sequence[tuple[str, Request]]) -> list[bool | Superseded | Forgotten]:
         """Store what connections want; return of each whether it is granted at once, or the error.
 
-        It is where one node has all regions; elsewhere the leader reads it, and a plan grants it.
+        It is where one node has all regions; elsewhere the leader reads it, and a plan grants it. `Forgotten`: nothing
+        is known of what the connection wanted before, so the request is not enough.
         """
         calls: list[list[Any]] = [[]]
         whose: list[int] = []
@@ -163,13 +165,15 @@ class RedisControl:
                 calls[-1] += (name, request.incarnation, request.said, part, is_last, is_all, request.floor)
                 calls[-1] += (len(wanted), len(some) - len(wanted), *chain.from_iterable(wanted), *some[len(wanted) :])
                 whose.append(place)
-        answers: list[bool | Superseded] = [True] * len(requests)
+        answers: list[bool | Superseded | Forgotten] = [True] * len(requests)
         places = iter(whose)
         for call in calls:
             for answer in await self._run("join", TTL_MS, self.box, *call):
                 place = next(places)
                 if answer == b"superseded":
                     answers[place] = Superseded(superseded_message(requests[place][0]))
+                elif answer == b"back":
+                    answers[place] = Forgotten()
                 elif answer == b"plan" and answers[place] is True:
                     answers[place] = False
         return answers

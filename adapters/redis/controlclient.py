@@ -72,7 +72,7 @@ class ControlClient:
         """See `Network.join`."""
         async with self._speaking(), self._turn:
             [answer] = await self._control.join([(self._name, request)])
-            if isinstance(answer, Superseded):
+            if isinstance(answer, Exception):
                 raise answer
             self._said = request.said
             return answer

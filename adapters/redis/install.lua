@@ -216,13 +216,14 @@ end
 local epoch, version = tonumber(ARGV[2]), tonumber(ARGV[3])
 local node = redis.call('HMGET', node_key, 'epoch', 'version')
 local node_epoch, node_version = tonumber(node[1] or '0'), tonumber(node[2] or '0')
-if epoch < node_epoch or (epoch == node_epoch and version < node_version) then
+local is_later = epoch == node_epoch and version < node_version
+if epoch < node_epoch or (is_later and ARGV[1] ~= 'prepare') then
   return 0
 end
 if ARGV[1] == 'install' and epoch > node_epoch then
   begin_anew(epoch)
 end
-redis.call('HSET', node_key, 'epoch', ARGV[2], 'version', ARGV[3], 'retention', ARGV[4])
+redis.call('HSET', node_key, 'epoch', ARGV[2], 'version', is_later and node[2] or ARGV[3], 'retention', ARGV[4])
 if ARGV[1] == 'any' then
   redis.call('HSET', node_key, 'any', ARGV[2])
   return 1

@@ -378,7 +378,7 @@ class RedisNode:
     async def prepare(
         self, plan: Plan, retention_events: int, steps: Iterable[Step], closing: Mapping[str, int]
     ) -> bool:
-        """Install steps beside those in use; False when a later plan is installed already."""
+        """Install steps beside those in use; False when a plan of a later epoch is installed already."""
         flagged = [
             (step, "T" if not step.ingress else "W" if step.region in closing else "I", closing.get(step.region, 0))
             for step in steps

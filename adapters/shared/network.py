@@ -38,8 +38,8 @@ BEAT_WITHIN_S = 0.25
 WISHES_MAX = 256
 """Redis does nothing else while it processes a request."""
 
-RECORDS_KEPT = 256
-"""A connection that is further behind requests what it missed."""
+RECORDS_KEPT = 64
+"""A connection that is further behind requests what it missed, unless all of that was read at once."""
 
 
 class SharedNetwork:
@@ -174,7 +174,7 @@ class SharedNews:
         """Add announcements, and wake those whom they concern."""
         passed = self.latest
         self._told += told
-        del self._told[:-RECORDS_KEPT]
+        del self._told[: -max(RECORDS_KEPT, len(told) + 1)]
         concerned = set(self._awaiting_places)
         for each in told:
             names = each.people if each.is_growth else self._waiting

@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from adapters.backoff import Backoff
-from adapters.network import Network
+from adapters.network import Forgotten, Network
 from adapters.urls import redacted
 from gamecast.client.watching import Health
 from sequencing.errors import NetworkRestarted, is_passing, network_restarted_message
@@ -35,8 +35,10 @@ class Following:
         self._plan: Plan | None = None
         self._is_planned = False
         """Whether the leader makes plans: else the control store grants all that is asked for."""
-        self._is_forgotten = False
-        """Whether the network has forgotten what is wanted."""
+        self._forgotten = 1
+        """How often the network knew nothing of what is wanted: at first, and where it took the connection for gone."""
+        self._told_all = 0
+        """After which of these it was told all of it."""
         self._tasks: list[asyncio.Task[None]] = []
         outgoing.on_unplaced = incoming.on_interest = self._to_tell.set
 
@@ -57,7 +59,7 @@ class Following:
     def tell_again(self) -> None:
         """Tell what the network has forgotten, because it took the connection for gone."""
         self._placing = frozenset()
-        self._is_forgotten = True
+        self._forgotten += 1
         self._to_tell.set()
 
     async def _tell(self) -> None:
@@ -87,12 +89,16 @@ class Following:
         if is_new:
             await self._network.place(unplaced)
             self._placing = unplaced
-        was_forgotten = self._is_forgotten
-        request = self._incoming.request(whole=was_forgotten)
+        forgotten = self._forgotten
+        request = self._incoming.request(whole=forgotten > self._told_all)
         if request is None:
             return is_new
-        is_granted = await self._network.join(request)
-        self._is_forgotten = self._is_forgotten and not was_forgotten
+        try:
+            is_granted = await self._network.join(request)
+        except Forgotten:
+            self.tell_again()
+            return True
+        self._told_all = forgotten
         if is_granted:
             self._incoming.granted(request)
         else:

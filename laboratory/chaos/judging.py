@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from gamecast import errors
+from laboratory.chaos.conditions import conflicts_of, histories, not_linearizable
 from laboratory.chaos.notes import Kept, Life, Notes
 from laboratory.simulation.judging import Drawn, Run, violations
 from sequencing.checkers import DeliverySequence, judge
@@ -33,6 +34,9 @@ class Judgement:
     uncertain: int
     uncertain_published: int
     """How many of those were published after all."""
+    keyed: int
+    """Attempts to set a key, of those that were accepted or refused."""
+    conflicts: int
     violations: tuple[str, ...]
 
     @property
@@ -69,6 +73,10 @@ def judge_run(notes: Notes, kept: Iterable[Kept], unrest: str = "", *, lossy: ra
     verdict = judge(map(_sequence, notes.lives), publication_order=order)
     uncertain = {event for session in sessions for event in session.uncertain}
     found += _unexpected(notes)
+    places = {each.event: (each.epoch, each.number) for events in drawn.values() for each in events}
+    told = histories(notes, places)
+    if not lossy:  # else heads may be lost
+        found += not_linearizable(told)
     return Judgement(
         published=len(notes.published_ns),
         delivered=verdict.deliveries,
@@ -81,6 +89,8 @@ def judge_run(notes: Notes, kept: Iterable[Kept], unrest: str = "", *, lossy: ra
         gaps=sum(delivered.missing is not None for session in sessions for delivered in session.deliveries),
         uncertain=len(uncertain),
         uncertain_published=len(uncertain & {each.event for events in drawn.values() for each in events}),
+        keyed=sum(map(len, told.values())),
+        conflicts=conflicts_of(told),
         violations=tuple(found),
     )
 

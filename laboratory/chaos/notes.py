@@ -12,9 +12,11 @@ from typing import Any, NamedTuple, Self
 import orjson
 
 from adapters.textlines import read_lines
+from gamecast.positions import parse_position
 from laboratory.simulation.server import Delivered, Diary
 from sequencing.errors import InvalidInput
 from sequencing.frames import FrameKind, decode_body, parse_meta
+from sequencing.keyed import Position
 from sequencing.ready import Missing
 
 NEVER_MS = math.inf
@@ -49,6 +51,20 @@ class Kept(NamedTuple):
 
 
 @dataclass(slots=True)
+class Tried:
+    """A publish that names a key, possibly on the condition that its head is ``requires``; ``found``: the head, where
+    that was not so. ``ended_ns``: when its answer came, None if none came."""
+
+    region: str
+    key: str
+    requires: tuple[Position | None, ...]
+    began_ns: int
+    ended_ns: int | None = None
+    is_refused: bool = False
+    found: Position | None = None
+
+
+@dataclass(slots=True)
 class Life:
     """One session of a server, from the opening of a connection until that is closed, lost or killed.
 
@@ -68,6 +84,8 @@ class Life:
     stays: list[tuple[str, float, float]] = field(default_factory=list)
     seen: list[tuple[str, str, int, int]] = field(default_factory=list)
     failures: Counter[str] = field(default_factory=Counter)
+    attempts: dict[str, Tried] = field(default_factory=dict)
+    """Event → what it was to do with a key."""
     trouble: list[Mapping[str, Any]] = field(default_factory=list)
 
 
@@ -170,13 +188,21 @@ class _NodeReader:
                 session.published.append((note["event"], note["region"]))
                 self._region_of[note["event"]] = note["region"]
                 self._notes.published_ns[note["event"]] = at
+                if (key := note.get("key")) is not None:
+                    requires = (parse_position(note["only_if"]),) if "only_if" in note else ()
+                    life.attempts[note["event"]] = Tried(note["region"], key, requires, at)
             case "receipt":
                 session.receipts[note["event"]] = note["epoch"], note["sequence"]
                 life.seen.append((note["event"], self._region_of[note["event"]], note["epoch"], note["sequence"]))
+                if (tried := life.attempts.get(note["event"])) is not None:
+                    tried.ended_ns = at
             case "fail":
                 life.failures[note["error"]] += 1
                 if note["uncertain"]:
                     session.uncertain.add(note["event"])
+                tried = life.attempts.get(note["event"])
+                if tried is not None and "position" in note:
+                    tried.ended_ns, tried.is_refused, tried.found = at, True, parse_position(note["position"])
             case "deliver":
                 session.deliveries.append(Delivered(note["event"], note["region"], note["sender"], at / 1e6))
                 life.seen.append((note["event"], note["region"], note["epoch"], note["sequence"]))

@@ -94,6 +94,8 @@ class Outcome:
             "gaps": judgement.gaps,
             "uncertain": judgement.uncertain,
             "uncertain_published": judgement.uncertain_published,
+            "keyed": judgement.keyed,
+            "conflicts": judgement.conflicts,
             "violations": [_short(violation) for violation in judgement.violations],
             "longest_stall_s": round(recovery.longest_stall.seconds, 3),
             "longest_silence_s": round(recovery.longest_silence.seconds, 3),
@@ -146,7 +148,8 @@ class Outcome:
         )
         yield Text(
             f"{judgement.receipts:,} events got receipts; the fate of {judgement.uncertain:,} was unknown to their "
-            f"publisher, and {judgement.uncertain_published:,} of those were published. Failed publishes: "
+            f"publisher, and {judgement.uncertain_published:,} of those were published. {judgement.keyed:,} named a "
+            f"key; {judgement.conflicts:,} were refused by their condition. Failed publishes: "
             f"{_counts(self.refused)}. Connections given up: {_counts(self.reopened)}."
         )
         for kind in self.left_out:

@@ -7,9 +7,11 @@ SIGKILL loses none: ``at`` is the machine's monotonic clock in nanoseconds, ``di
     ask       region                              `subscribe` is called …
     joined    region                              … and has returned
     left      region                              `unsubscribe` has returned, and earlier events are delivered
-    publish   event, region                       `publish_async` is called …
+    publish   event, region                       `publish_async` is called …; some with a key, of these some with
+                                                  ``only_if``, the position where it was set last, or null
     receipt   event, epoch, sequence              … and the event has its receipt
-    fail      event, error, uncertain, says       … or an error; uncertain: it may have been published all the same
+    fail      event, error, uncertain, says       … or an error; uncertain: it may have been published all the same;
+                                                  of a conflict, ``position``: where the key was set last
     deliver   event, region, sender, epoch, sequence
     gap       region, epoch, first, last, reason
     trouble   call, error, says                   a call failed; the connection is given up, and another one opened
@@ -31,7 +33,7 @@ from typing import Any
 import orjson
 
 import gamecast
-from gamecast.errors import GamecastError
+from gamecast.errors import Conflict, GamecastError
 from gamecast.event import Event, Receipt
 from laboratory.chaos.board import Board, Phase, Slot
 
@@ -40,6 +42,12 @@ WALKERS_REGIONS = 2
 """A server follows between one region and this many."""
 
 PUBLISH_EVERY_S = 0.02, 0.2
+KEYS = "xyz"
+KEYED = 0.2
+"""So many of the events name a key."""
+CONDITIONAL = 0.7
+"""So many of these are published on the condition that the key is as the server knows it."""
+
 ROAM_EVERY_S = 0.5, 3.0
 AGAIN_S = 0.2
 TICK_S = 0.02
@@ -92,6 +100,8 @@ class _Server:
         self.steps = [set(step) for step in pairwise(regions)]
         self.notes = _Notes(log_file)
         self.random = Random(f"{name} {seed} {board.get(number, Slot.SESSIONS)}")
+        self.heads: dict[tuple[str, str], str | None] = {}
+        """(region, key) → where it was set last, as far as this server was told."""
 
     async def run(self) -> None:
         """Open connections, one after the other, until the end."""
@@ -208,30 +218,44 @@ class _Session:
     def _publish_to(self, region: str) -> None:
         self.published += 1
         event = f"{self.server.name}/{self.session}/{self.published}"
-        self.notes.write({"did": "publish", "event": event, "region": region})
+        about = self._about(region)
+        self.notes.write({"did": "publish", "event": event, "region": region, **about})
         self.server.board.add(self.server.number, Slot.PUBLISHED)
         filling = b" " * self.random.choice((0, 0, 0, 100, 3000))
         try:
-            receipt = self.client.publish_async(region, event.encode() + filling)
+            receipt = self.client.publish_async(region, event.encode() + filling, **about)
         except GamecastError as error:
             self._note_failure(event, error)
             return
         self.unresolved.add(event)
-        receipt.add_done_callback(lambda done: self._resolved(event, done))
+        receipt.add_done_callback(lambda done: self._resolved(event, about.get("key"), done))
 
-    def _resolved(self, event: str, done: asyncio.Future[Receipt]) -> None:
+    def _about(self, region: str) -> dict[str, Any]:
+        """Return what the next event says of keys."""
+        if self.random.random() >= KEYED:
+            return {}
+        key = self.random.choice(KEYS)
+        is_conditional = self.random.random() < CONDITIONAL
+        return {"key": key, **({"only_if": self.server.heads.get((region, key))} if is_conditional else {})}
+
+    def _resolved(self, event: str, key: str | None, done: asyncio.Future[Receipt]) -> None:
         self.unresolved.discard(event)
         if done.cancelled():
             return
         if (error := done.exception()) is not None:
             self._note_failure(event, error)
         else:
-            _, epoch, sequence = done.result()
+            region, epoch, sequence = done.result()
+            if key is not None:
+                self.server.heads[region, key] = done.result().position
             self.notes.write({"did": "receipt", "event": event, "epoch": epoch, "sequence": sequence})
 
     def _note_failure(self, event: str, error: BaseException) -> None:
         uncertain = not (isinstance(error, GamecastError) and error.definite)
-        note = {"event": event, "error": type(error).__name__, "uncertain": uncertain, "says": str(error)[:200]}
+        note: dict[str, object] = {"event": event, "error": type(error).__name__, "uncertain": uncertain}
+        note["says"] = str(error)[:200]
+        if isinstance(error, Conflict):
+            note["position"] = self.server.heads[error.region, error.key] = error.position
         self.notes.write({"did": "fail", **note})
 
     async def _roam(self) -> None:

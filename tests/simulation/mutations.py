@@ -649,4 +649,11 @@ MUTATIONS = (
         "        if conditions and state.frames:\n            state.frames[-1].room = 0\n",
         "",
     ),
+    Mutation(
+        "what was prepared and never announced keeps out the plan that it was to follow",
+        NODE,
+        "        if epoch < self.epoch:\n            return False\n        self.epoch, self.version = max(",
+        "        if (epoch, version) < (self.epoch, self.version):\n            return False\n"
+        "        self.epoch, self.version = max(",
+    ),
 )

@@ -10,6 +10,7 @@ import pytest
 import redis
 
 from adapters.embedded.server import EmbeddedServer
+from adapters.network import Forgotten
 from adapters.redis.announced import Told
 from adapters.redis.control import REGIONS_MAX
 from adapters.redis.controlclient import ControlClient
@@ -50,7 +51,7 @@ async def seen_by_another(server: EmbeddedServer) -> tuple[Record | None, tuple[
 
 async def ask(control: LeaderControl, name: str, request: Request) -> None:
     [answer] = await control.join([(name, request)])
-    if isinstance(answer, Superseded):
+    if isinstance(answer, Exception):
         raise answer
     assert answer is False
 
@@ -238,7 +239,7 @@ async def test_of_requests_that_are_sent_together_each_has_its_own_answer(contro
         [
             ("a", Request(old, 1, {"x": 1})),
             ("a", Request(new, 1, {"y": 1}, floor=4)),
-            ("b", Request(other, 2, {"z": 2, "w": 0})),
+            ("b", Request(other, 2, {"z": 2}, whole=True)),
         ]
     )
     assert [type(answer) for answer in answers] == [Superseded, bool, bool]
@@ -330,6 +331,25 @@ async def test_who_counted_as_gone_is_back_when_it_is_heard_of_unless_another_ha
         with pytest.raises(Superseded):
             await control.place("a", connection, ["x"])
         await control.leave("a", newer)
+
+
+async def test_what_has_changed_is_not_taken_for_all_when_the_rest_is_forgotten(
+    redis_server: EmbeddedServer, control: LeaderControl
+) -> None:
+    connection = await control.introduce("a")
+    await ask(control, "a", Request(connection, 1, {"x": 1, "y": 1}))
+    await ask(control, "a", Request(connection, 2, {"y": 0, "v": 2}))
+    with redis.Redis.from_url(redis_server.url) as client:
+        client.zadd(ControlKeys.alive, {"a": 0})
+    assert await interests(control) == {}
+    for _ in range(2):
+        with pytest.raises(Forgotten):
+            await ask(control, "a", Request(connection, 3, {"z": 3}))
+        assert (await interests(control)).get("a", Interest(0, 0)).since == {}
+        assert await control.beat("a", connection, 2)
+    await ask(control, "a", Request(connection, 3, {"x": 1, "v": 2, "z": 3}, whole=True))
+    assert await interests(control) == {"a": Interest(connection, 3, {"x": 1, "v": 2, "z": 3})}
+    assert not await control.beat("a", connection, 3)
 
 
 async def test_whose_request_is_not_known_is_told_so_until_it_is(

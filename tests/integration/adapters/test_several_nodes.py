@@ -167,6 +167,53 @@ async def test_who_is_not_concerned_for_long_has_missed_nothing(
             assert (await take(stays, 1))[0].payload == 1
 
 
+@pytest.mark.parametrize("is_shared", [True, False])
+@pytest.mark.parametrize("leaves", [True, False])
+async def test_who_was_taken_for_gone_and_walks_on_before_its_heartbeat_keeps_all_that_it_has(
+    redis_server: EmbeddedServer, *, is_shared: bool, leaves: bool
+) -> None:
+    url = redis_server.url
+    async with AsyncExitStack() as stack, three_nodes(url):
+        lead = await stack.enter_async_context(gamecast.connect(url, name="lead", resume_s=1.0))
+        await lead.subscribe("home")
+        process = await stack.enter_async_context(gamecast.share(url))
+        connecting = process.connect(name="me") if is_shared else gamecast.connect(url, name="me")
+        me = await stack.enter_async_context(connecting)
+        await me.subscribe("a", "b")
+        with redis.Redis.from_url(url) as client:
+            client.zadd(ControlKeys.alive, {"me": 0})
+            async with patience(10):
+                while client.hget(ControlKeys.connections, "me") is not None:  # noqa: ASYNC110 - Redis is asked from outside
+                    await asyncio.sleep(0.002)
+            async with patience(10):
+                await (me.unsubscribe("b") if leaves else me.subscribe("c"))
+                wanted = {b"a"} if leaves else {b"a", b"b", b"c"}
+                await until(lambda: set(client.hkeys(ControlKeys.rows("me"))) == wanted)
+        await asyncio.sleep(1.5)  # for longer than what it had is kept where it is not there
+        others = [await stack.enter_async_context(gamecast.connect(url, name=name)) for name in ("x", "y")]
+        await others[0].subscribe("a", "d")
+        await others[1].subscribe("a", "d", "e")
+        await others[0].publish("a", "after the epoch")
+        assert [event.payload for event in await take(me, 1)] == ["after the epoch"]
+
+
+async def test_who_waits_to_publish_is_woken_when_another_begins_the_region(
+    redis_server: EmbeddedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(adapters.shared.network, "NEWS_BLOCK_MS", 60_000)
+    url = redis_server.url
+    async with AsyncExitStack() as stack, three_nodes(url):
+        processes = [await stack.enter_async_context(gamecast.share(url)) for _ in range(2)]
+        joins, publishes = [
+            await stack.enter_async_context(process.connect(name=f"s{number}"))
+            for number, process in enumerate(processes)
+        ]
+        await joins.subscribe("home")
+        for number in range(40):
+            async with patience(5):
+                await asyncio.gather(publishes.publish(f"new {number}", 1), joins.subscribe(f"new {number}"))
+
+
 async def woken_by(url: str, act: Callable[[], Awaitable[object]]) -> int:
     """Return how many processes are woken for what is awaited."""
     with redis.Redis.from_url(url) as client:

@@ -58,3 +58,25 @@ def test_whom_the_plan_does_not_count_is_not_kept(clock: Clock) -> None:
     away.note(RECORD, {}, ["s", "unknown"])
     assert away.away(RECORD).keys() == {"s"}
     assert away.away(Record(PLAN)) == {}
+
+
+def test_who_is_gone_again_before_it_wanted_all_that_it_had_keeps_what_it_has_by_then(clock: Clock) -> None:
+    away = Gone(60)
+    back = Interest(9, 1, {"a": 1})
+    away.note(RECORD, {"s": back}, ["s"])  # without b
+    heard = Record(PLAN, {"s": frozenset("ab")}, {"s": back})
+    away.note(heard, {"s": back}, ["s"])
+    clock.now += 50
+    away.note(heard, {}, ["s"])
+    clock.now += 50
+    assert away.away(heard) == {"s": {"a", "b"}}
+    away.note(heard, {}, ["s"])
+    clock.now += 11
+    assert away.away(heard) == {}, "it has been away for longer since"
+    # Another connection of its name, which the plan does not know yet, has come in the place of the one that is known.
+    away = Gone(60)
+    away.note(RECORD, {"s": back}, ["s"])
+    clock.now += 50
+    away.note(heard, {"s": Interest(11, 1, {"b": 1})}, ["s"])
+    clock.now += 50
+    assert away.away(heard) == {"s": {"a"}}

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import pytest
 
-from adapters.redis.announced import Entry, Told, Viewpoint, announcement, read_entry, together
+from adapters.redis.announced import Entry, Told, Viewpoint, announcement, people_between, read_entry, together
 from sequencing.plan import Plan
 from sequencing.record import Interest, Record
 
@@ -90,6 +90,23 @@ def test_who_joins_a_region_that_another_has_begun_is_told_apart() -> None:
     [_, record] = [view.record(told) for told in told_by(entries, FIRST)]
     assert record.members == {"b": frozenset({"new"})}
     assert record.born == frozenset()
+
+
+def test_what_was_left_and_then_joined_elsewhere_is_both_told() -> None:
+    first = granting(Record(FIRST), "a", "old", "other")
+    left = replace(
+        first,
+        plan=replace(first.plan, version=first.plan.version + 1),
+        members={"a": frozenset({"old"})},
+        heard={"a": Interest(1, first.plan.version + 1)},
+    )
+    joined = granting(left, "a", "new")
+    [entry] = together(entries_of(first, left, joined))
+    told = entry.told_after(first.plan)
+    view = Viewpoint()
+    view.belong_to("a", 1)
+    view.record(Told(first.plan, people=people_between(None, first)))
+    assert view.record(told).members == {"a": frozenset({"old", "new"})}
 
 
 def test_what_is_no_growth_is_told_apart() -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from adapters.redis.announced import Told, announcement, read_entry
 from adapters.shared.network import RECORDS_KEPT, SharedNews, SharedView
+from sequencing.errors import SessionExpired
 from sequencing.plan import Atom, AtomId, Plan
 from sequencing.record import Interest, Record
 from tests.patience import patience
@@ -33,6 +34,8 @@ class Announcing:
         self.superseded: dict[str, int] = {}
         self._newest: Record | None = None
         self.placed: list[tuple[str, frozenset[str]]] = []
+        self.trimmed = 0
+        """Up to this version, what was announced is not kept."""
 
     def announce(self, *records: Record) -> None:
         for record in records:
@@ -45,6 +48,8 @@ class Announcing:
             if after is None and self._records:
                 return self._records[-1:]
             behind = (after.epoch, after.version) if after is not None else (0, 0)
+            if self.trimmed and after is not None and behind < (1, self.trimmed):
+                raise SessionExpired
             if records := [each for each in self._records if (each.plan.epoch, each.plan.version) > behind]:
                 return records
             if block_ms <= 1 or self._closed:
@@ -174,6 +179,21 @@ async def test_the_first_place_of_a_region_is_told_to_those_who_wait_for_it(worl
     assert len(world.control.placed) == 1, "it has a place already"
     assert not waiting[0].done()
     waiting[0].cancel()
+
+
+async def test_what_was_read_at_once_is_there_for_those_it_concerns_however_much_it_is(world: World) -> None:
+    world.control.announce(first := world.joined("here"))
+    here = await world.view("here")
+    await here.news(None, block_ms=0)
+    waiting = asyncio.create_task(here.news(first.plan, block_ms=0))
+    for number in range(3 * RECORDS_KEPT):  # which concern others
+        world.control.announce(world.joined(f"other-{number}"))
+        await settled()
+    world.control.trimmed = 3 * RECORDS_KEPT
+    own = world.joined("here")
+    world.control.announce(own, *(world.joined(f"late-{number}") for number in range(2 * RECORDS_KEPT)))
+    async with patience(5):
+        assert await waiting == [world.of("here", own)]
 
 
 async def test_who_comes_to_look_late_gets_all_that_concerns_it_in_order(world: World) -> None:

@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import pytest
 
+from adapters.network import Forgotten
 from gamecast.client.following import Following
 from gamecast.client.watching import Health
 from sequencing.plan import Plan, first_plan, sole_plan
@@ -29,6 +30,8 @@ class Ends:
         self.taken: list[Request] = []
         self.placed: list[frozenset[str]] = []
         self.waiting = frozenset[str]()
+        self.forgets = 0
+        self.changes: dict[str, int] = {}
         self.answer = asyncio.Event()
         self.asked = asyncio.Event()
 
@@ -39,6 +42,9 @@ class Ends:
         self.requests.append(request)
         self.asked.set()
         await self.answer.wait()
+        if self.forgets and not request.whole:
+            self.forgets -= 1
+            raise Forgotten
         return self.grants
 
     async def news(self, after: Plan | None, **__: object) -> list[Any]:
@@ -54,6 +60,8 @@ class Ends:
     def request(self, *, whole: bool) -> Request | None:
         if whole:
             return Request(1, 1, {"a": 1}, whole=True)
+        if self.changes and len(self.taken) < 2:
+            return Request(1, 2, self.changes)
         return None if self.taken else Request(1, 1, {"a": 1})
 
     def granted(self, request: Request) -> None:
@@ -77,7 +85,7 @@ async def test_the_network_is_asked_once_and_for_all_after_it_has_forgotten(plan
     following.start()
     ends.answer.set()
     await asyncio.sleep(0.1)
-    assert ends.requests == [Request(1, 1, {"a": 1})]
+    assert ends.requests == [Request(1, 1, {"a": 1}, whole=True)]
     following.tell_again()
     await asyncio.sleep(0.1)
     assert ends.requests[1:] == [Request(1, 1, {"a": 1}, whole=True)]
@@ -93,7 +101,7 @@ async def test_what_is_forgotten_while_it_is_being_told_is_told_again() -> None:
     following.tell_again()
     ends.answer.set()
     await asyncio.sleep(0.1)
-    assert [request.whole for request in ends.requests] == [False, True]
+    assert [request.whole for request in ends.requests] == [True, True]
     await following.close()
 
 
@@ -111,4 +119,18 @@ async def test_places_are_asked_for_once_and_again_after_the_network_has_forgott
     following.tell_again()
     await asyncio.sleep(0.1)
     assert ends.placed == [{"x"}, {"x", "y"}, {"x", "y"}]
+    await following.close()
+
+
+async def test_what_is_not_enough_for_a_network_that_has_forgotten_the_rest_is_followed_by_all() -> None:
+    ends = Ends(PLANNED, grants=False)
+    ends.answer.set()
+    following = Following(*cast("tuple[Any, Any, Any]", (ends, ends, ends)), Health())
+    following.start()
+    await asyncio.sleep(0.1)
+    ends.forgets, ends.changes = 1, {"b": 2}
+    ends.on_interest()
+    await asyncio.sleep(0.1)
+    assert [request.whole for request in ends.requests] == [True, False, True]
+    assert len(ends.taken) == 2
     await following.close()
