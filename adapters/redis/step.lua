@@ -261,18 +261,33 @@ if are_keyed then
     for key in pairs(found.asked) do
       asked[#asked + 1] = key
     end
-    local key = prefix .. 'heads:' .. region
-    found.heads, found.size, found.changed = read(key, asked), redis.call('HLEN', key), {}
+    found.heads, found.changed, found.more = read(prefix .. 'heads:' .. region, asked), {}, 0
+  end
+end
+
+-- The epoch that began with a loss of the region's heads, or '0'. Only who lacks a head asks.
+local function lost_of(region, found)
+  if found.lost == nil then
     found.is_known = redis.call('HGET', prefix .. 'keyed', region)
     found.lost = found.is_known or '0'
   end
+  return found.lost
+end
+
+local function size_of(region, found)
+  found.size = found.size or redis.call('HLEN', prefix .. 'heads:' .. region)
+  return found.size + found.more
 end
 
 -- Why a frame is refused for what it says of keys; nothing if it is not.
 local function unmet(frame)
   local found = tables[frame.region]
   for i, condition in ipairs(frame.extras[2]) do
-    local head = found.heads[condition[1]] or (found.lost ~= '0' and found.lost .. ' 0') or ''
+    local head = found.heads[condition[1]]
+    if not head then
+      local lost = lost_of(frame.region, found)
+      head = lost ~= '0' and lost .. ' 0' or ''
+    end
     if head ~= condition[2] then
       return 'conflict ' .. (i - 1) .. ' ' .. (head == '' and '0 0' or head)
     end
@@ -286,7 +301,7 @@ local function unmet(frame)
       more = more + (ends == 0 and 1 or -1)
     end
   end
-  if more > 0 and found.size + more > KEYS_MAX then
+  if more > 0 and size_of(frame.region, found) + more > KEYS_MAX then
     return 'full ' .. KEYS_MAX
   end
 end
@@ -296,8 +311,11 @@ local function name_keys(frame)
   for _, named in ipairs(frame.extras[1]) do
     local key = named[2]
     local head = named[3] == 0 and frame.epoch .. ' ' .. int(first + named[1]) or nil
+    if not found.heads[key] then
+      lost_of(frame.region, found) -- a region that had none is noted below
+    end
     if (head ~= nil) ~= (found.heads[key] ~= nil) then
-      found.size = found.size + (head and 1 or -1)
+      found.more = found.more + (head and 1 or -1)
     end
     found.heads[key], found.changed[key] = head, true
   end
@@ -316,7 +334,7 @@ local function write_heads(region, found)
   for from = 1, #gone, CHUNK do
     redis.call('HDEL', key, unpack(gone, from, math.min(from + CHUNK - 1, #gone)))
   end
-  if next(found.changed) and not found.is_known then
+  if found.lost ~= nil and not found.is_known and next(found.changed) then
     redis.call('HSET', prefix .. 'keyed', region, '0')
   end
 end

@@ -113,7 +113,7 @@ async def test_a_request_that_was_held_up_changes_nothing(redis_server: Embedded
         incarnation = await control.introduce("one")
         network.stand(LeaderControl(redis_server.url))
         async with patience(10):
-            while await control.join([("one", Request(incarnation, 3, {"a": 3}))]) != [True]:  # noqa: ASYNC110 - it begins by itself
+            while await control.join([("one", Request(incarnation, 3, {"a": 3}, whole=True))]) != [True]:  # noqa: ASYNC110 - it begins by itself
                 await asyncio.sleep(0.01)
         assert await control.join([("one", Request(incarnation, 2, {"a": 0, "b": 2}))]) == [True]
         assert (await control.interests())["one"].since.keys() == {"a"}
@@ -121,7 +121,9 @@ async def test_a_request_that_was_held_up_changes_nothing(redis_server: Embedded
         assert (await control.interests())["one"].since.keys() == {"c"}
         many = {f"r{number}": 5 for number in range(9_000)}
         newer = await control.introduce("one")
-        answers = await control.join([("one", Request(newer, 5, many)), ("one", Request(incarnation, 6, {"d": 6}))])
+        answers = await control.join(
+            [("one", Request(newer, 5, many, whole=True)), ("one", Request(incarnation, 6, {"d": 6}))]
+        )
         assert answers[0] is True
         assert isinstance(answers[1], Superseded)
         assert (await control.interests())["one"].since.keys() == many.keys()
