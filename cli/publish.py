@@ -16,6 +16,7 @@ from cli.reporting import Output, counted, default_name, input_lines
 from gamecast.client.client import Client
 from gamecast.client.configuration import Limits
 from gamecast.client.connecting import connect
+from gamecast.client.keys import NO_CONDITION, OnlyIf, about_keys
 from gamecast.client.networks import require_reachable
 from gamecast.errors import GamecastError, InvalidPayload, PayloadTooLarge, PublishUncertain
 from gamecast.event import Receipt
@@ -32,6 +33,14 @@ UNDER_WAY_BYTES_MAX = 16 * 1024 * 1024
 @click.argument("region")
 @click.argument("payloads", nargs=-1, metavar="[PAYLOAD...]")
 @click.option("--text", is_flag=True, help="Send each payload as text, even if it is valid JSON.")
+@click.option(
+    "--key", metavar="KEY", help="Key of the region that each event sets, or, with the payload null, deletes."
+)
+@click.option(
+    "--only-if",
+    metavar="POSITION",
+    help="Publish only if the key was last set at this position (3-120); `none`: only if it is not set.",
+)
 @click.option("--name", help="Name of the publisher, as subscribers see it.  [default: user@host-pid]")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object at the end, and no receipts.")
 @click.pass_context
@@ -42,6 +51,8 @@ def publish(
     payloads: Sequence[str],
     *,
     text: bool,
+    key: str | None,
+    only_if: str | None,
     name: str | None,
     as_json: bool,
 ) -> None:
@@ -55,6 +66,7 @@ def publish(
     Examples:
       gamecast publish redis://127.0.0.1 forest '{"type": "spell"}' 'hello'
       tail -f game.log | gamecast publish redis://127.0.0.1 log --text
+      gamecast publish redis://127.0.0.1 forest '{"by": "ana"}' --key sword --only-if none
 
     Exit status: 0 if all events are published, 130 if interrupted, 2 for wrong use, 3 if the network is unavailable or
     refuses, standard output is closed, or SIGTERM stopped it. On every failure it prints what was published before.
@@ -63,7 +75,9 @@ def publish(
     check_region(region)
     encoded = [_checked(payload, text, f"payload {number}") for number, payload in enumerate(payloads, start=1)]
     client = connect(url, name=name or default_name())
-    sending = _Sending(region, text)
+    condition: OnlyIf = NO_CONDITION if only_if is None else None if only_if == "none" else only_if
+    about_keys(key, condition)  # raises what is wrong with them before anything is sent
+    sending = _Sending(region, text, key, condition)
     stopped, status = None, INFRASTRUCTURE
     try:
         asyncio.run(sending.run(client, encoded, None if as_json else Output()))
@@ -92,6 +106,8 @@ class _Sending:
 
     region: str
     text: bool
+    key: str | None = None
+    only_if: OnlyIf = NO_CONDITION
     opened: bool = False
     published: int = 0
     failed: int = 0
@@ -124,6 +140,9 @@ class _Sending:
             # The connection is closed: every event in flight has its outcome.
             while self._under_way:
                 self._count()
+
+    def _publish(self, client: Client, payload: Any) -> asyncio.Future[Receipt]:
+        return client.publish_async(self.region, payload, key=self.key, only_if=self.only_if)
 
     def told(self) -> str:
         """Return a summary of what was published."""
@@ -174,7 +193,7 @@ class _Sending:
             while len(self._under_way) >= UNDER_WAY_EVENTS_MAX or self._under_way_bytes >= UNDER_WAY_BYTES_MAX:
                 self._room.clear()
                 await self._room.wait()
-            self._under_way.append((client.publish_async(self.region, payload), size))
+            self._under_way.append((self._publish(client, payload), size))
             self._under_way_bytes += size
             self._changed.set()
 

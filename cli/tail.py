@@ -52,8 +52,9 @@ def tail(
     error. With --since it replays earlier events first; regions without a common order are replayed in any order.
 
     With --json a line has kind ("event" or "gap"), region, epoch and position; for an event also sender, sequence,
-    payload, base64 (whether the payload is bytes, encoded as base64), sent_at_ns, delivered_at_ns and replayed; for a
-    gap first_sequence, last_sequence (0, and position null, if the number of missing events is unknown) and reason.
+    payload, base64 (whether the payload is bytes, encoded as base64), sent_at_ns, delivered_at_ns, replayed and key
+    (null if the event names none); for a gap first_sequence, last_sequence (0, and position null, if the number of
+    missing events is unknown) and reason.
 
     \b
     Examples:
@@ -153,7 +154,8 @@ def _line(item: Event | Gap) -> bytes:
     moment = datetime.fromtimestamp(item.delivered_at_ns / 1e9).astimezone().strftime("%H:%M:%S.%f")[:-3]
     payload = repr(item.payload) if isinstance(item.payload, bytes) else orjson.dumps(item.payload).decode()
     who = printable(item.sender)
-    return f"{moment} {printable(item.region)} {item.position} {who} {printable(payload)}\n".encode()
+    named = f"{printable(item.key)}=" if item.key is not None else ""
+    return f"{moment} {printable(item.region)} {item.position} {who} {named}{printable(payload)}\n".encode()
 
 
 def _json_line(item: Event | Gap) -> bytes:
@@ -174,5 +176,6 @@ def _json_line(item: Event | Gap) -> bytes:
         "sent_at_ns": item.sent_at_ns,
         "delivered_at_ns": item.delivered_at_ns,
         "replayed": item.replayed,
+        "key": item.key,
     }
     return orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE)

@@ -355,3 +355,22 @@ def test_a_wrong_password_is_said_and_not_shown(call: Call) -> None:
             assert "s3cret" not in complained
         status, said, complained = call("publish", server.url, "a", "1")
         assert (status, plain(said), complained) == (0, "a 1-1\n", "")
+
+
+def test_keys_and_conditions_can_be_tried_by_hand(call: Call, redis_server: EmbeddedServer) -> None:
+    url = redis_server.url
+    status, told, _ = call("publish", url, "forest", '{"by": "ana"}', "--key", "sword", "--only-if", "none")
+    assert status == 0
+    position = told.split()[-1]
+    status, _, said = call("publish", url, "forest", '{"by": "bo"}', "--key", "sword", "--only-if", "none")
+    assert status == 3
+    assert f"is set at {position}, and was not to be set" in said
+    assert call("publish", url, "forest", "null", "--key", "sword", "--only-if", position)[0] == 0
+    assert call("publish", url, "forest", "1", "--only-if", "none")[0] == 2
+    assert call("publish", url, "forest", "1", "--key", "sword", "--only-if", "soon")[0] == 2
+    status, told, _ = call("tail", url, "forest", "--since", "0", "--count", "2", "--json")
+    assert [(each["payload"], each["key"]) for each in map(json.loads, told.splitlines())] == [
+        ({"by": "ana"}, "sword"),
+        (None, "sword"),
+    ]
+    assert "sword=null" in call("tail", url, "forest", "--since", "0", "--count", "2")[1]
