@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-import gamecast
+import gamecast.blocking
 from adapters.embedded.server import EmbeddedServer
 from adapters.redis.leadercontrol import LeaderControl
 from gamecast import Client, Conflict, Event
@@ -238,3 +238,43 @@ async def test_what_a_node_lost_of_keys_is_told_to_who_relies_on_them() -> None:
             assert (
                 await conflict(one.publish("forest", 1, key="sword", only_if=lost.position))
             ).position == again.position
+
+
+async def test_every_way_to_take_events_shows_their_keys(network: Network) -> None:
+    one, late, handles = [await network.connect(name) for name in ("one", "late", "handles")]
+    seen: list[tuple[Any, str | None]] = []
+
+    @handles.on("forest")
+    def _(event: Event) -> None:
+        seen.append((event.payload, event.key))
+
+    await handles.subscribe("forest")
+    running = asyncio.create_task(handles.run())
+    expected = [(0, "door"), (1, None), (2, "door")]
+    for number, key in expected:
+        await one.publish("forest", number, key=key)
+    await late.subscribe("forest", since=0)
+    replayed = await take(late, 3)
+    assert [(event.payload, event.key, event.replayed) for event in replayed] == [(*each, True) for each in expected]
+    await one.publish("forest", 3, key="live")
+    async with patience(10):
+        assert [(event.payload, event.key) for event in await late.fetch(timeout=None)] == [(3, "live")]  # type: ignore[union-attr]
+        while len(seen) < 4:  # noqa: ASYNC110 - another task takes them
+            await asyncio.sleep(0.01)
+    assert seen == [*expected, (3, "live")]
+    running.cancel()
+
+
+def test_threads_publish_on_conditions(redis_server: EmbeddedServer) -> None:
+    with gamecast.blocking.connect(redis_server.url, name="one") as one:
+        one.subscribe("forest")
+        first = one.publish("forest", 1, key="door", only_if=None)
+        with pytest.raises(Conflict) as caught:
+            one.publish_async("forest", 2, key="door", only_if=None).result(10)
+        assert caught.value.position == first.position
+        one.publish_nowait("forest", 3, key="door", only_if=first.position)
+        events = [next(iter(one)) for _ in range(2)]
+        assert [(event.payload, event.key) for event in events if isinstance(event, Event)] == [
+            (1, "door"),
+            (3, "door"),
+        ]
