@@ -25,6 +25,8 @@ from sequencing.record import Interest, Members, Record
 from sequencing.sole import BeginAny, BeginNoMore, begin_listed, first_listed, following_on_one_node, is_sole
 from sequencing.transition import Task, Transition
 
+GATHER_FIRST_S = 0.002
+"""Who joins alone waits no longer for others."""
 GATHER_S = 0.005
 GATHER_LOOKS_MAX = 10
 """How often the leader waits for more interests before it makes a plan.
@@ -268,9 +270,9 @@ class Leader:
 
     async def _gather(self, seen: Seen) -> Seen | None:
         """Read the control store until no interest is new; return None if another candidate leads now."""
-        for _ in range(GATHER_LOOKS_MAX):
+        for number in range(GATHER_LOOKS_MAX):
             # Not by `asked`: an idle Redis checks blocked commands only every 100 ms.
-            await asyncio.sleep(GATHER_S)
+            await asyncio.sleep(GATHER_S if number else GATHER_FIRST_S)
             latest = await self._look()
             if latest is None or latest.asked == seen.asked:
                 return latest

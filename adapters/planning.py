@@ -56,6 +56,7 @@ def planner_over(nodes: Mapping[str, str], ordering: Ordering, before: Plan | No
             first_atom=first_atom,
             ordering=ordering,
             search_work_max=SEARCH_WORK_MAX,
+            is_urgent=True,
         )
 
     return plan

@@ -32,6 +32,7 @@ def make_plan(
     rates: Mapping[str, float] | None = None,
     capacity: float | Literal["receiver"] | None = None,
     search_work_max: int = SEARCH_WORK_MAX,
+    is_urgent: bool = False,
 ) -> Plan:
     """Plan a sequencing network.
 
@@ -39,8 +40,8 @@ def make_plan(
     atom's id, because ids are never used again in a later epoch; ``rates``: events/s of each region, 1 where not given;
     ``capacity``: events/s that a node may carry, or ``receiver`` for the load of the busiest subscriber (Lumezanu 2006,
     §3.3); None to spread the load over the nodes as far as it is worth longer paths (`placement.objective`);
-    ``search_work_max``: see `candidates`. Regions that need no order against others go to the least loaded nodes.
-    Deterministic. Raises `PlanError` without nodes, `UsageError` for invalid rates and capacities.
+    ``search_work_max``, ``is_urgent``: see `candidates`. Regions that need no order against others go to the least
+    loaded nodes. Deterministic. Raises `PlanError` without nodes, `UsageError` for invalid rates and capacities.
     """
     plan, _ = make_plan_and_report(
         membership,
@@ -51,6 +52,7 @@ def make_plan(
         rates=rates,
         capacity=capacity,
         search_work_max=search_work_max,
+        is_urgent=is_urgent,
     )
     return plan
 
@@ -65,6 +67,7 @@ def make_plan_and_report(
     rates: Mapping[str, float] | None = None,
     capacity: float | Literal["receiver"] | None = None,
     search_work_max: int = SEARCH_WORK_MAX,
+    is_urgent: bool = False,
 ) -> tuple[Plan, PlanReport]:
     """Make a plan as `make_plan` does, and report the alternatives, the figures, and why the plan is the best."""
     if not nodes:
@@ -74,7 +77,7 @@ def make_plan_and_report(
     by_region = region_rates(membership, rates or {})
     objective = objective_for(membership, by_region, len(nodes), capacity)
     world = World(meetings(membership, ordering), by_region, objective, len(nodes))
-    tried = list(candidates(world, work_max=search_work_max))
+    tried = list(candidates(world, work_max=search_work_max, is_urgent=is_urgent))
     best = best_of(tried)
     plan, loads = build(membership, world, best, nodes, epoch=epoch, first_atom=first_atom, ordering=ordering)
     return plan, report(world, membership.regions, tried, best, loads)
