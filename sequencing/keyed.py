@@ -78,19 +78,21 @@ class Unmet(NamedTuple):
 class Heads:
     """The heads of one region's keys."""
 
-    def __init__(self, known: Mapping[str, Position] | None = None, lost: int = 0) -> None:
-        """``lost``: the epoch that began with a loss of all before, 0 if none was."""
+    def __init__(self, known: Mapping[str, Position] | None = None, lost: int = 0, began: int = 0) -> None:
+        """``lost``: the epoch that began with a loss of all before, 0 if none was; ``began``: the epoch from which on
+        this node keeps them."""
         self.known = dict(known or {})
         self.lost = lost
+        self.began = began
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Heads) and (self.known, self.lost) == (other.known, other.lost)
+        return isinstance(other, Heads) and vars(self) == vars(other)
 
     __hash__ = None  # type: ignore[assignment]
 
     def copy(self) -> Heads:
         """Return the heads as they are now."""
-        return Heads(self.known, self.lost)
+        return Heads(self.known, self.lost, self.began)
 
     def head(self, key: str) -> Position | None:
         """Return the head of a key, None if it is not set."""

@@ -50,7 +50,8 @@ class NodeKeys:
 
     @property
     def keyed(self) -> str:
-        """Hash: region whose events name keys → the epoch that began with a loss of their heads, or 0."""
+        """Hash: region whose events name keys → the epoch that began with a loss of their heads, or 0, and the epoch
+        from which on they are kept here."""
         return f"gamecast:{{{self.name}}}:keyed"
 
     def heads(self, region: str) -> str:
@@ -85,7 +86,7 @@ def keyspace(node: Node) -> dict[bytes, dict[bytes, bytes] | list[tuple[bytes, l
             f"{region}\n{publisher}": f"{seen.incarnation} {seen.last} {seen.epoch} {seen.region_last}"
             for (region, publisher), seen in node.accepted_of.items()
         },
-        keys.keyed: {region: str(heads.lost) for region, heads in node.heads.items()},
+        keys.keyed: {region: f"{heads.lost} {heads.began}" for region, heads in node.heads.items()},
         **{
             keys.heads(region): {key: head_text(head) for key, head in heads.known.items()}
             for region, heads in node.heads.items()

@@ -325,7 +325,7 @@ class Node:
             step.move(StepEvent.OPEN)
             self.heads.pop(region, None)  # of an earlier time
             if heads is not None:
-                self.heads[region] = Heads(heads.known, heads.lost)
+                self.heads[region] = Heads(heads.known, heads.lost, epoch)
             if (forgotten := accepted.get(FORGOTTEN)) is not None:
                 # Entries that this node knows from an earlier time may have been forgotten at the region's later nodes.
                 for key in [key for key in self.accepted_of if key[0] == region and key[1] not in accepted]:
@@ -356,15 +356,19 @@ class Node:
                     self.accepted_of[region, FORGOTTEN] = Accepted(upto, 0, 0, 0)
 
     def forget(
-        self, steps: Iterable[tuple[int, str]], link_ends: Iterable[str] = (), headless: Iterable[str] = ()
+        self,
+        steps: Iterable[tuple[int, str]],
+        link_ends: Iterable[str] = (),
+        headless: Iterable[tuple[str, int]] = (),
     ) -> None:
         """Forget steps, (epoch, region) each, for which nothing is in flight any more; egress streams stay.
 
         ``link_ends``: the other ends of links that are dead, because a node there was restarted; ``headless``: the
-        regions whose heads of keys another node keeps.
+        regions whose heads of keys another node keeps, and from which epoch on: they may have come back since.
         """
-        for region in headless:
-            self.heads.pop(region, None)
+        for region, epoch in headless:
+            if (heads := self.heads.get(region)) is not None and heads.began < epoch:
+                del self.heads[region]
         for end in link_ends:
             self.links.pop(end, None)
             self.link_last.pop(end, None)
@@ -420,7 +424,7 @@ class Node:
             return refused
         region_last = self.region_last.get((frame.epoch, frame.region), 0) + frame.count
         if frame.extras.names:
-            heads = self.heads.setdefault(frame.region, Heads())
+            heads = self.heads.setdefault(frame.region, Heads(began=frame.epoch))
             heads.name(frame.extras.names, frame.epoch, region_last - frame.count + 1)
         self.region_last[frame.epoch, frame.region] = region_last
         self.accepted_of[frame.region, frame.publisher] = Accepted(

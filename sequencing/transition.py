@@ -178,10 +178,10 @@ class Transition:
 
     def _forget(self) -> list[Task]:
         steps: dict[str, list[tuple[int, str]]] = {}
-        headless: dict[str, list[str]] = {}
+        headless: dict[str, list[tuple[str, int]]] = {}
         for old in chain.from_iterable(self._old.values()):
             if old.path[0] != self.plan.paths[old.region][0]:
-                headless.setdefault(old.path[0], []).append(old.region)
+                headless.setdefault(old.path[0], []).append((old.region, self.plan.epoch_of(old.region)))
             for node in old.path:
                 steps.setdefault(node, []).append((old.epoch, old.region))
         abandoned = self._record.abandoned
@@ -287,12 +287,12 @@ class Seal:
 @dataclass(frozen=True, slots=True)
 class Forget:
     """Drop the steps of old epochs, (epoch, region) each, the links to and from lost nodes, and the heads of keys of
-    regions that enter elsewhere now."""
+    regions that enter elsewhere from an epoch on."""
 
     node: str
     steps: tuple[tuple[int, str], ...]
     link_ends: tuple[str, ...] = ()
-    headless: tuple[str, ...] = ()
+    headless: tuple[tuple[str, int], ...] = ()
 
     def perform(self, node: Node) -> bool:
         """Perform the task at a node in memory."""

@@ -6,8 +6,8 @@
 --    or 'open', then region, epoch, how many publishers, how many keys ('-1': none was ever named), the epoch that began
 --       with a loss of the heads of keys, or '0', then publisher, accepted for each and key, head for each; for each region
 --    or 'seal', then region, epoch, number of the TICK for each stream
---    or 'forget', how many dead ends of links, those, how many regions whose keys are elsewhere now, those, then epoch,
---       region for each step
+--    or 'forget', how many dead ends of links, those, how many regions whose keys are elsewhere, those and from which
+--       epoch on for each, then epoch, region for each step
 --    or 'forget publishers', incarnation, then region and publisher, a newline between, for each
 --    or 'any', epoch, version, retention: begin whatever region of that epoch is published to
 --    or 'no more': begin only those of steps
@@ -65,14 +65,14 @@ end
 -- Lua's unpack is limited by its C stack (8,000 slots).
 local CHUNK = 4000
 
-local function take_heads(region, keys, lost, from)
+local function take_heads(region, epoch, keys, lost, from)
   local heads, keyed = prefix .. 'heads:' .. region, prefix .. 'keyed'
   redis.call('DEL', heads) -- of an earlier time
   if keys < 0 then
     redis.call('HDEL', keyed, region)
     return
   end
-  redis.call('HSET', keyed, region, lost)
+  redis.call('HSET', keyed, region, lost .. ' ' .. epoch)
   for at = from, from + 2 * keys - 1, CHUNK do
     redis.call('HSET', heads, unpack(ARGV, at, math.min(at + CHUNK - 1, from + 2 * keys - 1)))
   end
@@ -87,7 +87,7 @@ local function open(region, epoch, from, to, keys, lost)
   end
   step[1] = 'I'
   redis.call('HSET', steps_key, field, cjson.encode(step))
-  take_heads(region, keys, lost, to + 1)
+  take_heads(region, epoch, keys, lost, to + 1)
   local handed = {}
   for at = from, to, 2 do
     handed[region .. '\n' .. ARGV[at]] = ARGV[at + 1]
@@ -160,11 +160,14 @@ if ARGV[1] == 'forget' then
     forget_link(ARGV[at])
   end
   local headless = tonumber(ARGV[ends + 3])
-  for at = ends + 4, ends + headless + 3 do
-    redis.call('DEL', prefix .. 'heads:' .. ARGV[at])
-    redis.call('HDEL', prefix .. 'keyed', ARGV[at])
+  for at = ends + 4, ends + 2 * headless + 3, 2 do
+    local began = string.match(redis.call('HGET', prefix .. 'keyed', ARGV[at]) or '', ' (%d+)$')
+    if began and tonumber(began) < tonumber(ARGV[at + 1]) then -- else they have come back since
+      redis.call('DEL', prefix .. 'heads:' .. ARGV[at])
+      redis.call('HDEL', prefix .. 'keyed', ARGV[at])
+    end
   end
-  for at = ends + headless + 4, #ARGV, 2 do
+  for at = ends + 2 * headless + 4, #ARGV, 2 do
     forget(ARGV[at] .. ' ' .. ARGV[at + 1])
     redis.call('EXPIRE', prefix .. 'egress:' .. ARGV[at] .. ':' .. ARGV[at + 1], ENDED_KEPT_S)
   end

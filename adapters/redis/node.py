@@ -15,7 +15,7 @@ from adapters.redis.connection import RedisConnection, Script
 from adapters.redis.evidence import Evidence
 from adapters.redis.forgery import Forged, PushedFrames
 from adapters.redis.pushes import Pushes, next_of
-from adapters.redis.rows import read_begun
+from adapters.redis.rows import pairs, read_begun
 from adapters.redis.streamsread import StreamsRead, frames_of
 from sequencing.cut import NodeReads, ReadResult
 from sequencing.errors import OtherSideError, PlanError, Unreachable
@@ -417,13 +417,18 @@ class RedisNode:
     async def heads(self, regions: Iterable[str]) -> dict[str, Heads]:
         """Return the heads of the keys of some regions, of those whose events have named some."""
         keyed = await self._connection.call("HGETALL", self._keys.keyed)
-        lost = {region.decode(): int(epoch) for region, epoch in zip(keyed[::2], keyed[1::2], strict=True)}
-        asked = [region for region in regions if region in lost]
+        since = {region.decode(errors="replace"): epochs for region, epochs in pairs(keyed)}
         found: dict[str, Heads] = {}
-        for region in asked:
-            flat = await self._connection.call("HGETALL", self._keys.heads(region))
-            known = ((key.decode(), head.split(b" ")) for key, head in zip(flat[::2], flat[1::2], strict=True))
-            found[region] = Heads({key: (int(epoch), int(last)) for key, (epoch, last) in known}, lost[region])
+        for region in regions:
+            if (epochs := two_numbers(since.get(region))) is None:
+                continue
+            known: dict[str, tuple[int, int]] = {}
+            # A publisher may write there anything that it likes; what is no head counts for none.
+            for key, text in pairs(await self._connection.call("HGETALL", self._keys.heads(region))):
+                with suppress(UnicodeDecodeError):
+                    if (head := two_numbers(text)) is not None:
+                        known[key.decode()] = head
+            found[region] = Heads(known, *epochs)
         return found
 
     async def open_ingresses(self, regions: Iterable[Opening]) -> None:
@@ -454,10 +459,14 @@ class RedisNode:
         await self._connection.run(INSTALL, self._step_keys, "seal", *chain.from_iterable(arguments))
 
     async def forget(
-        self, steps: Iterable[tuple[int, str]], link_ends: Sequence[str] = (), headless: Sequence[str] = ()
+        self,
+        steps: Iterable[tuple[int, str]],
+        link_ends: Sequence[str] = (),
+        headless: Sequence[tuple[str, int]] = (),
     ) -> None:
         """Forget steps, (epoch, region) each, links, and the heads of keys of some regions."""
-        arguments = len(link_ends), *link_ends, len(headless), *headless, *chain.from_iterable(steps)
+        gone = chain.from_iterable(headless)
+        arguments = len(link_ends), *link_ends, len(headless), *gone, *chain.from_iterable(steps)
         await self._connection.run(INSTALL, self._step_keys, "forget", *arguments)
 
     async def forget_publishers(self, upto: int, living: AbstractSet[str], cursor: int = 0) -> int | None:
@@ -498,3 +507,9 @@ class RedisNode:
             if not await self._connection.run(INSTALL, self._step_keys, *plan_arguments, *chunk):
                 return False
         return True
+
+
+def two_numbers(text: bytes | None) -> tuple[int, int] | None:
+    """Return the numbers of a text like ``3 120``, None if it is none."""
+    one, _, other = (text or b"").partition(b" ")
+    return (int(one), int(other)) if one.isdigit() and other.isdigit() else None

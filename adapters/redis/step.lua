@@ -157,7 +157,8 @@ local function extras_of(text, region, count)
   local found = tables[region] or { asked = {}, heads = {} }
   tables[region], are_keyed = found, true
   for _, named in ipairs(names) do
-    if not is_key(named[2]) or type(named[1]) ~= 'number' or named[1] < 0 or named[1] >= count then
+    local place = named[1]
+    if not is_key(named[2]) or type(place) ~= 'number' or place % 1 ~= 0 or place < 0 or place >= count then
       error('ERR a frame names a key as no publisher does')
     end
     found.asked[named[2]] = true
@@ -269,7 +270,7 @@ end
 local function lost_of(region, found)
   if found.lost == nil then
     found.is_known = redis.call('HGET', prefix .. 'keyed', region)
-    found.lost = found.is_known or '0'
+    found.lost = string.match(found.is_known or '', '^%d+') or '0'
   end
   return found.lost
 end
@@ -313,6 +314,7 @@ local function name_keys(frame)
     local head = named[3] == 0 and frame.epoch .. ' ' .. int(first + named[1]) or nil
     if not found.heads[key] then
       lost_of(frame.region, found) -- a region that had none is noted below
+      found.began = found.began or frame.epoch
     end
     if (head ~= nil) ~= (found.heads[key] ~= nil) then
       found.more = found.more + (head and 1 or -1)
@@ -335,7 +337,7 @@ local function write_heads(region, found)
     redis.call('HDEL', key, unpack(gone, from, math.min(from + CHUNK - 1, #gone)))
   end
   if found.lost ~= nil and not found.is_known and next(found.changed) then
-    redis.call('HSET', prefix .. 'keyed', region, '0')
+    redis.call('HSET', prefix .. 'keyed', region, '0 ' .. found.began)
   end
 end
 

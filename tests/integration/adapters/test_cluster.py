@@ -204,9 +204,15 @@ async def test_slots_that_move_while_traffic_flows_lose_repeat_and_reorder_nothi
     moves: list[asyncio.Task[None]] = []
     plans = {20: ("n1", 0, 1), 60: ("n3", 1, 0), 100: ("control", 2, 1), 140: ("n1", 1, 2)}
 
+    turns = {tag: asyncio.Lock() for tag, *_ in plans.values()}
+
+    async def after_the_one_before(tag: str, source: int, target: int) -> None:
+        async with turns[tag]:
+            await asyncio.to_thread(cluster.move, tag, source, target)
+
     def move(number: int) -> None:
         if number in plans:
-            moves.append(asyncio.create_task(asyncio.to_thread(cluster.move, *plans[number])))
+            moves.append(asyncio.create_task(after_the_one_before(*plans[number])))
 
     async with nodes_in(cluster), casts_on(cluster.url) as casts:
         await publish_and_check(casts, 200, move)

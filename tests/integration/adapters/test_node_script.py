@@ -14,12 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from adapters.embedded.server import EmbeddedServer
-from adapters.redis.node import RedisNode
+from adapters.redis.node import STEP, RedisNode
 from sequencing.errors import OtherSideError, PlanError
 from sequencing.frames import FrameKind, LinkedFrame, PublishedFrame, StampedFrame
 from sequencing.keyed import NO_EXTRAS, Condition, Extras, Heads, Named
-from sequencing.keyspace import keyspace
-from sequencing.node import Node, Opening
+from sequencing.keyspace import NodeKeys, keyspace
+from sequencing.node import Answer, Node, Opening, Verdict
 from sequencing.plan import Atom, AtomId, Plan
 
 REGIONS = ("forest", "river", "höhle 7", "%d {x}")
@@ -63,7 +63,7 @@ class Forget:
     node: str
     steps: tuple[tuple[int, str], ...]
     link_ends: tuple[str, ...]
-    headless: tuple[str, ...]
+    headless: tuple[tuple[str, int], ...]
 
 
 @dataclass(frozen=True)
@@ -185,7 +185,7 @@ def actions(draw: st.DrawFn) -> list[Any]:
             tick = draw(st.sampled_from((0, 1, 3, 702)))
             changes = (
                 Open(other, node, region, epoch, draw(st.sampled_from((0, 0, epoch)))),
-                Forget(node, ((epoch, region),), ends, draw(st.sampled_from(((), (region,), REGIONS)))),
+                Forget(node, ((epoch, region),), ends, draw(st.sampled_from(((), ((region, following),))))),
                 Seal(node, ((region, epoch, tick),)),
                 Admit(node, draw(st.sampled_from("12"))),
                 draw(forgetting(node)),
@@ -406,4 +406,45 @@ async def test_what_the_script_stores_is_what_the_reader_reads(shared_redis: Emb
     linked: list[LinkedFrame] = await node.read_link("n2", 0, frames_max=10, block_ms=100)
     assert linked == machine.links["n2"]
     assert isinstance(linked[0].frame, StampedFrame)
+    await node.close()
+
+
+@pytest.mark.parametrize(
+    "extras",
+    [
+        *("nonsense", "7", "{}", "[]", "[1,2]", '[[["x",0,0]],[]]', "[[[0]],[]]", '[[[0,"",0]],[]]', "[[[0,7,0]],[]]"),
+        *('[[[1,"x",0]],[]]', '[[[-1,"x",0]],[]]', '[[[0.5,"x",0]],[]]', '[[[NaN,"x",0]],[]]', '[[[1e400,"x",0]],[]]'),
+        *('[[],[["x"]]]', '[[],[["x",7]]]', '[[],[[7,""]]]', f'[[[0,"{"x" * 201}",0]],[]]', "[" * 2_000),
+        "[[" + ",".join(['[0,"x",0]'] * 9_000) + "],[]]",
+    ],
+)
+async def test_what_no_publisher_says_of_keys_is_refused_before_anything_is_written(
+    redis_server: EmbeddedServer, extras: str
+) -> None:
+    node = RedisNode("n1", redis_server.url)
+    await node.install(Plan(1, 1, "overlap", {"n1": ""}, {"a": ("n1",)}, ()), 100)
+    good = PublishedFrame("a", 1, "good", 1, 1, 1, b"[]", extras=Extras((Named(0, "x", False),)))
+    await node.publish([good])
+    with redis.Redis.from_url(redis_server.url) as client:
+        before = stored(client)
+        words = ("a", 1, "evil", 1, 1, 1, 0, b"[]")
+        try:
+            await node._connection.run(STEP, node._step_keys, "publish+", *words, b"", *words, extras)
+        except OtherSideError:
+            assert stored(client) == before
+        else:
+            raise AssertionError("it was taken")
+    assert await node.publish([replace(good, first=2)]) == [Answer(Verdict.OK, (1, 2))]
+    await node.close()
+
+
+async def test_what_is_no_head_counts_for_none(redis_server: EmbeddedServer) -> None:
+    node = RedisNode("n1", redis_server.url)
+    await node.install(Plan(1, 1, "overlap", {"n1": ""}, {"a": ("n1",)}, ()), 100)
+    await node.publish([PublishedFrame("a", 1, "good", 1, 1, 1, b"[]", extras=Extras((Named(0, "x", False),)))])
+    with redis.Redis.from_url(redis_server.url) as client:
+        keys = NodeKeys("n1")
+        client.hset(keys.heads("a"), mapping={b"\xff\xfe": b"1 2", "odd": "1 nan", "odder": "", "oddest": "-1 1"})
+        client.hset(keys.keyed, mapping={b"\xff": b"0 0", "b": "nan nan"})
+    assert await node.heads(["a", "b"]) == {"a": Heads({"x": (1, 1)}, began=1)}
     await node.close()

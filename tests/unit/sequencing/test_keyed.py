@@ -112,7 +112,7 @@ def test_the_heads_of_a_frame_are_those_of_its_events_in_order() -> None:
     machine = node("a")
     names = (Named(0, "x", False), Named(1, "y", False), Named(2, "x", False), Named(3, "y", True))
     machine.publish([frame(1, Extras(names), count=4)])
-    assert machine.heads["a"] == Heads({"x": (1, 3)})
+    assert machine.heads["a"] == Heads({"x": (1, 3)}, began=1)
 
 
 def test_where_heads_were_lost_a_key_is_not_taken_for_free() -> None:
@@ -143,14 +143,16 @@ def test_an_ingress_begins_with_what_it_is_told_and_forgets_what_others_go_on_wi
     machine.publish([frame(1, Extras((Named(0, "old", False),)))])
     machine.prepare(2, 1, [Step("a", 2, True, None, ())], {"a": 0})
     machine.open("a", 2, {}, Heads({"x": (1, 9)}))
-    assert machine.heads["a"] == Heads({"x": (1, 9)})
+    assert machine.heads["a"] == Heads({"x": (1, 9)}, began=2)
     machine.open("a", 2, {}, Heads())  # again, and late: it is open
-    assert machine.heads["a"] == Heads({"x": (1, 9)})
+    assert machine.heads["a"] == Heads({"x": (1, 9)}, began=2)
     machine.prepare(3, 1, [Step("a", 3, True, None, ())], {"a": 0})
     machine.open("a", 3, {}, None)
     assert machine.heads == {}
-    machine.heads["a"], machine.heads["b"] = Heads(), Heads()
-    machine.forget([], (), ("a",))
+    machine.heads["a"], machine.heads["b"] = Heads(began=3), Heads(began=3)
+    machine.forget([], (), [("a", 3)])  # late: the region has come back since
+    assert [*machine.heads] == ["a", "b"]
+    machine.forget([], (), [("a", 4)])
     assert [*machine.heads] == ["b"]
 
 
@@ -168,11 +170,11 @@ def test_a_transition_that_follows_another_takes_the_heads_of_the_last_ingress_t
         for _ in range(3 if is_open else 1):  # prepare, close, open
             for task in moving.tasks():
                 moving.done(task, task.perform(nodes[task.node]))
-        expected = Heads({"x": (1, 1)})
+        expected = Heads({"x": (1, 1)}, began=3)
         if is_open:
             later = PublishedFrame("a", 2, "q", 1, 1, 1, b"[]", extras=Extras((Named(0, "x", False),)))
             assert nodes["n2"].publish([later]) == [Answer(Verdict.OK, (2, 1))]
-            expected = Heads({"x": (2, 1)})
+            expected = Heads({"x": (2, 1)}, began=3)
         following = Transition(Record(plan(3, "n3"), behind=(plan(1, "n1"), plan(2, "n2"))))
         while not following.finished:
             for task in following.tasks():
