@@ -108,3 +108,20 @@ async def test_the_javascript_client_publishes_on_conditions(shared_redis: Embed
         async with patience(30):
             out, _ = await process.communicate()
     assert json.loads(out) == ["key-conflict", "chest", True, True, [["chest", {"by": "bo"}], [None, 3]]]
+
+
+async def test_a_retry_is_told_of_its_own_success_and_not_that_it_lost_against_itself(
+    shared_redis: EmbeddedServer,
+) -> None:
+    async with running_gateway(shared_redis.url) as running:
+        async with Socket.open(running.url, name="walker") as socket:
+            await socket.subscribe("retried keys")
+            first = await socket.publish("retried keys", {"n": 1}, id=1, key="sword", only_if=None)
+            socket.drop()
+        async with Socket.open(running.url, name="walker") as back:
+            await back.subscribe("retried keys", since={"retried keys": "0-0"})
+            about = {"key": "sword", "only_if": None, "retry": True, "after": "0-0"}
+            again = await back.publish("retried keys", {"n": 1}, id=1, **about)
+            assert (again["type"], again.get("repeated"), again["position"]) == ("ack", True, first["position"])
+            other = await back.publish("retried keys", {"n": 2}, id=2, **about)
+            assert (other["code"], other["position"]) == ("key-conflict", first["position"])
