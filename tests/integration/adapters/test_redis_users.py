@@ -58,6 +58,10 @@ async def test_game_servers_publish_and_subscribe_over_several_nodes_without_lea
             await cast.subscribe(*regions)
         await asyncio.gather(*(cast.publish(region, 1) for cast in (one, other, publisher) for region in "abc"))
         await publisher.publish("elsewhere", b"1")
+        taken = await publisher.publish("keyed", 1, key="sword", only_if=None)
+        with pytest.raises(gamecast.Conflict):
+            await one.publish("keyed", 2, key="sword", only_if=None)
+        await one.publish("keyed", None, key="sword", only_if=taken.position)
         orders = []
         for cast in (one, other):
             order: list[object] = []
