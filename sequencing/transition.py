@@ -149,14 +149,18 @@ class Transition:
     def _heads(self, region: str) -> Heads | None:
         """Return the heads of a region's keys, as its last ingress that was open had them.
 
-        An ingress that numbered nothing but its TICK has changed none, and may know none.
+        An ingress that numbered nothing but its TICK has changed none. It may know none, unless it keeps some from this
+        epoch on; then those before it may have forgotten theirs.
         """
         olds = self._old[region]
         for old in reversed(olds):
             if old.path[0] in old.lost:
                 return Heads(lost=self.plan.epoch_of(region))
             closed = self._closed.get((region, old.epoch))
-            if closed is not None and (closed.tick > 1 or old is olds[0]):
+            if closed is None:
+                continue
+            begun_here = closed.heads is not None and closed.heads.began == old.epoch
+            if closed.tick > 1 or begun_here or old is olds[0]:
                 return closed.heads
         return None
 

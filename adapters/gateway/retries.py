@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -22,7 +22,7 @@ class Retries:
     def __init__(self, access: NetworkAccess, name: str, *, page_events: int) -> None:
         """``name``: of the session and the earlier ones; ``page_events``: how many events one read takes."""
         self._access, self._name, self._page_events = access, name, page_events
-        self._found: dict[str, deque[tuple[str, bytes]]] = {}
+        self._found: dict[str, deque[_Own]] = {}
         self._fresh: set[str] = set()
 
     def published(self, region: str) -> None:
@@ -52,15 +52,15 @@ class Retries:
             finally:
                 if not follows:
                     await place.connection.unsubscribe(region)
-        for number, (position, known) in enumerate(found):
-            if known == encoded:
+        for number, own in enumerate(found):
+            if (own.payload, own.key) == (encoded, message.about.get("key")):
                 for _ in range(number + 1):
                     found.popleft()
-                return position
+                return own.position
         return None
 
-    async def _own_events(self, region: str, after: str) -> deque[tuple[str, bytes]]:
-        found = deque[tuple[str, bytes]]()
+    async def _own_events(self, region: str, after: str) -> deque[_Own]:
+        found = deque[_Own]()
         for _ in range(SCAN_EVENTS_MAX // self._page_events):
             page = await self._access.history(region, after=after, events_max=self._page_events)
             for item in page.items:
@@ -74,7 +74,7 @@ class Retries:
                 event: Any = item
                 if event.sender == self._name:
                     raw = event.payload if isinstance(event.payload, bytes) else _written(event.payload)
-                    found.append((position_text((event.epoch, event.sequence)), raw))
+                    found.append(_Own(position_text((event.epoch, event.sequence)), raw, event.key))
             after = page.next
             if page.is_late:
                 raise Refusal(
@@ -88,6 +88,14 @@ class Retries:
         raise Refusal(
             Code.UNCERTAIN, "too many events were published since then to find the event", status=504, definite=False
         )
+
+
+class _Own(NamedTuple):
+    """An event that the name has published; ``payload``: encoded."""
+
+    position: str
+    payload: bytes
+    key: str | None
 
 
 def _written(payload: Any) -> bytes:

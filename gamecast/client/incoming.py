@@ -155,6 +155,10 @@ class Incoming:
             raise NotConnected
         if region not in self._session.wanted:
             raise UsageError(f"{region!r} is not subscribed to, so nothing of it is delivered")
+        if not position[1]:  # of a loss, with which an epoch began: there is no such event
+            plan = self._record.plan if self._record is not None else None
+            is_known = plan is not None and region in plan.paths and plan.epoch_of(region) >= position[0]
+            return is_known and not self._inbox
         begun = self._begins.get(region)
         return self._decoder.has_passed(region, position) or (begun is not None and begun >= position)
 

@@ -45,12 +45,10 @@ class Puller:
 
     async def caught_up(self, region: str, position: Position) -> None:
         """See `Client.caught_up`."""
+        if self._incoming.has_passed(region, position) and self._asking and not self._current:
+            return
         awaited = _Awaited(region, position, asyncio.get_running_loop().create_future())
         self._awaited.append(awaited)
-        if self._asking and not self._current:
-            self._look_for_awaited()
-        else:
-            self._incoming.has_passed(region, position)  # raises what hinders that at once
         try:
             await awaited.reached
         finally:

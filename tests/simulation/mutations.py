@@ -620,7 +620,10 @@ MUTATIONS = (
     Mutation("a key stays set when it is deleted", KEYED, "            if deletes:\n", "            if False:\n"),
     Mutation("heads do not go to the next ingress", TRANSITION, "return closed.heads", "return None"),
     Mutation(
-        "an ingress that was never open tells the heads", TRANSITION, "closed.tick > 1 or old is olds[0]", "closed.tick"
+        "an ingress that was never open tells the heads",
+        TRANSITION,
+        "closed.tick > 1 or begun_here or old is olds[0]",
+        "closed.tick",
     ),
     Mutation(
         "heads that are lost count as none",

@@ -233,6 +233,16 @@ async def test_what_a_node_lost_of_keys_is_told_to_who_relies_on_them() -> None:
             assert lost.position.endswith("-0")
             assert "lost what it knew" in str(lost)
             assert (await conflict(one.publish("forest", "ana", key="sword", only_if=mine.position))).position
+            had: list[Any] = []
+
+            async def iterate() -> None:
+                async for item in one:
+                    had.append(item)  # noqa: PERF401 - as they come
+
+            iterating = asyncio.create_task(iterate())
+            async with patience(10):
+                await one.caught_up("forest", lost.position)  # no event is there
+            iterating.cancel()
             # Who knows that, and goes on all the same, is the first to.
             again = await one.publish("forest", "bo", key="sword", only_if=lost.position)
             assert (
@@ -263,6 +273,18 @@ async def test_every_way_to_take_events_shows_their_keys(network: Network) -> No
             await asyncio.sleep(0.01)
     assert seen == [*expected, (3, "live")]
     running.cancel()
+
+
+async def test_who_goes_on_in_the_middle_of_a_frame_sees_the_keys_of_the_rest(network: Network) -> None:
+    one, late = await network.connect("one"), await network.connect("late")
+    await one.publish("forest", "begins")
+    receipts = await asyncio.gather(
+        *(one.publish_async("forest", n, key=f"k{n}" if n % 2 else None) for n in range(10))
+    )
+    await late.subscribe("forest", since=receipts[4].position)
+    assert [(event.payload, event.key) for event in await take(late, 5)] == [
+        (n, f"k{n}" if n % 2 else None) for n in range(5, 10)
+    ]
 
 
 def test_threads_publish_on_conditions(redis_server: EmbeddedServer) -> None:

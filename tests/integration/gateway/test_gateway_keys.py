@@ -125,3 +125,22 @@ async def test_a_retry_is_told_of_its_own_success_and_not_that_it_lost_against_i
             assert (again["type"], again.get("repeated"), again["position"]) == ("ack", True, first["position"])
             other = await back.publish("retried keys", {"n": 2}, id=2, **about)
             assert (other["code"], other["position"]) == ("key-conflict", first["position"])
+
+
+async def test_of_two_events_that_differ_in_their_keys_a_retry_finds_its_own(shared_redis: EmbeddedServer) -> None:
+    region = "keys that differ"
+    async with running_gateway(shared_redis.url) as running, Socket.open(running.url, name="bo") as bo:
+        await bo.publish(region, "bo's", id=1, key="sword", only_if=None)
+        async with Socket.open(running.url, name="ana") as ana:
+            await ana.subscribe(region)
+            refused = await ana.publish(region, "ana's", id=1, key="sword", only_if=None)
+            assert refused["code"] == "key-conflict"
+            accepted = await ana.publish(region, "ana's", id=2, key="shield", only_if=None)
+            ana.drop()
+        async with Socket.open(running.url, name="ana") as back:
+            await back.subscribe(region, since={region: "0-0"})
+            about = {"only_if": None, "retry": True, "after": "0-0"}
+            again = await back.publish(region, "ana's", id=1, key="sword", **about)
+            assert again["code"] == "key-conflict"
+            again = await back.publish(region, "ana's", id=2, key="shield", **about)
+            assert (again["type"], again["position"]) == ("ack", accepted["position"])

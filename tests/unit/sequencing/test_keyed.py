@@ -192,3 +192,32 @@ def test_who_lost_track_of_a_frame_takes_no_refusal_for_certain() -> None:
     box.lose_answer()
     _, error = box.fail(Conflict())
     assert isinstance(error, PublishUncertain)
+
+
+def test_one_condition_that_can_hold_again_makes_a_refusal_after_a_lost_answer_uncertain() -> None:
+    publisher = assigned()
+    add(publisher, "a1", "x", ("x", (1, 5)), ("y", None))
+    publisher.take("n1")
+    publisher.unanswered("n1")
+    [refused] = publisher.answered("n1", [CONFLICT])
+    assert isinstance(refused.error, PublishUncertain)
+
+
+def test_heads_that_an_ingress_was_told_count_although_it_has_numbered_nothing_and_the_one_before_has_forgotten() -> (
+    None
+):
+    def plan(epoch: int, *path: str) -> Plan:
+        return Plan(epoch, 1, "acyclic", dict.fromkeys(("n1", "n2", "n3"), ""), {"a": path}, ())
+
+    nodes = {name: Node(name) for name in ("n1", "n2", "n3")}
+    nodes["n1"].install(1, 1, plan(1, "n1").steps("n1"))
+    nodes["n1"].publish([frame(1, Extras((Named(0, "x", False),)))])
+    moving = Transition(Record(plan(2, "n2"), behind=(plan(1, "n1"),)))
+    while not moving.finished:  # up to the last task, but the leader cannot say that it is done
+        for task in moving.tasks():
+            moving.done(task, task.perform(nodes[task.node]))
+    following = Transition(Record(plan(3, "n3"), behind=(plan(1, "n1"), plan(2, "n2"))))
+    while not following.finished:
+        for task in following.tasks():
+            following.done(task, task.perform(nodes[task.node]))
+    assert nodes["n3"].heads == {"a": Heads({"x": (1, 1)}, began=3)}
