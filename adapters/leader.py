@@ -144,7 +144,7 @@ class Leader:
         after = seen._replace(
             record=granted,
             announced=(granted.plan.epoch, granted.plan.version),
-            published=seen.published - granted.plan.paths.keys(),
+            published=granted.plan.without_place(seen.published),
             touched=frozenset(),
         )
         self._note(after)
@@ -364,7 +364,7 @@ class Leader:
         if not is_calm or not self._has_planned:
             return record if await self._leads_until(deciding) else None
         asking = {name: seen.interests[name].after(record.heard.get(name)) for name in self._unheard}
-        placing = seen.published - record.plan.paths.keys()
+        placing = record.plan.without_place(seen.published)
         busy = placing.union(*asking.values(), *(record.members.get(name, ()) for name in asking))
         now, asked = record, seen.asked
         while not deciding.done():

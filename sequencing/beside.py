@@ -52,7 +52,7 @@ def granted_beside(
     joining = {name: interest.after(record.heard.get(name)) for name, interest in interests.items()}
     joining = {name: regions for name, regions in joining.items() if regions}
     joining = {name: regions for name, regions in joining.items() if _is_apart(name, regions, record.members, busy)}
-    missing = frozenset(published).union(*joining.values()) - plan.paths.keys() - busy
+    missing = plan.without_place(frozenset(published).union(*joining.values()) - busy)
     homes = homes_of(plan, record.members, joining, missing, nodes)
     with_all = plan.with_regions(sorted(missing), nodes, homes)
     grown = union(record.members, joining)

@@ -51,7 +51,7 @@ def changes_asked(
     new_pairs = frozenset(expected) - record.expected if expected is not record.expected else frozenset[Pair]()
     pairs = record.expected | new_pairs if new_pairs else record.expected
     declared = frozenset(chain.from_iterable(new_pairs))
-    missing = declared.union(published, *joining.values()) - record.plan.paths.keys()
+    missing = record.plan.without_place(declared.union(published, *joining.values()))
     if not joining and not missing and not lost and not declared:
         return None
     return Changes(joining, missing, lost, declared, pairs, found)

@@ -54,6 +54,11 @@ class Step:
     atoms: tuple[AtomId, ...]
 
 
+FEW = 4
+"""A set so many times as small as another is looked through one by one: a difference of sets takes as long as the
+larger one."""
+
+
 @dataclass(frozen=True)
 class Plan:
     """``nodes``: name → url (empty: the control Redis itself); ``paths``: region → its nodes, ingress first.
@@ -80,10 +85,16 @@ class Plan:
         """Return the epoch in which a region's numbering began."""
         return self.epochs.get(region, self.epoch)
 
+    def without_place(self, regions: Iterable[str]) -> frozenset[str]:
+        """Return those of some regions that have no path. A difference of sets would look at all paths."""
+        return frozenset(region for region in regions if region not in self.paths)
+
     def begun_after(self, epoch: int, regions: AbstractSet[str]) -> set[str]:
         """Return those of some regions, all of which have a path, whose numbering began after an epoch."""
         if epoch >= self.epoch:
             return set()
+        if FEW * len(regions) < len(self.epochs):
+            return {region for region in regions if self.epoch_of(region) > epoch}
         begun = set(regions - self.epochs.keys())
         if epoch + 1 < self.epoch:
             begun.update(region for region in regions & self.epochs.keys() if self.epochs[region] > epoch)

@@ -113,7 +113,7 @@ class Viewpoint:
         change = told.people.get(self._name)
         if change is not None and (change.heard is None or change.heard.incarnation >= self._connection):
             self._standing = change.after(self._standing)
-        self._placing -= told.plan.paths.keys()
+        self._placing = told.plan.without_place(self._placing)
         standing = self._standing
         members: Members = {self._name: standing.regions} if standing.regions else {}
         heard = {self._name: standing.heard} if standing.heard is not None else {}

@@ -116,7 +116,7 @@ class Ledger:
     def unplaced(self) -> frozenset[str]:
         """Return the regions that events are to be published to, and that have no place."""
         if self.record is not None and not self.record.plan.sole:
-            self.published -= self.record.plan.paths.keys()
+            self.published = {*self.record.plan.without_place(self.published)}
         return frozenset(self.published)
 
     def saving(self, record: Record) -> list[tuple[Any, ...]]:

@@ -420,13 +420,13 @@ class RedisNode:
         since = {region.decode(errors="replace"): epochs for region, epochs in pairs(keyed)}
         found: dict[str, Heads] = {}
         for region in regions:
-            if (epochs := two_numbers(since.get(region))) is None:
+            if (epochs := _two_numbers(since.get(region))) is None:
                 continue
             known: dict[str, tuple[int, int]] = {}
             # A publisher may write there anything that it likes; what is no head counts for none.
             for key, text in pairs(await self._connection.call("HGETALL", self._keys.heads(region))):
                 with suppress(UnicodeDecodeError):
-                    if (head := two_numbers(text)) is not None:
+                    if (head := _two_numbers(text)) is not None:
                         known[key.decode()] = head
             found[region] = Heads(known, *epochs)
         return found
@@ -509,7 +509,7 @@ class RedisNode:
         return True
 
 
-def two_numbers(text: bytes | None) -> tuple[int, int] | None:
+def _two_numbers(text: bytes | None) -> tuple[int, int] | None:
     """Return the numbers of a text like ``3 120``, None if it is none."""
     one, _, other = (text or b"").partition(b" ")
     return (int(one), int(other)) if one.isdigit() and other.isdigit() else None

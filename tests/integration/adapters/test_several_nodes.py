@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
@@ -51,6 +51,12 @@ async def ring(url: str, stack: AsyncExitStack) -> list[Client]:
     for client, regions in zip(clients, RING, strict=True):
         await client.subscribe(*regions)
     return clients
+
+
+async def connected(stack: AsyncExitStack, processes: Sequence[gamecast.Shared], *names: str) -> list[Client]:
+    """Open a connection in each process."""
+    opening = zip(processes, names, strict=True)
+    return [await stack.enter_async_context(process.connect(name=name)) for process, name in opening]
 
 
 async def test_who_has_nothing_to_do_with_what_moves_joins_while_that_cannot_go_on(
@@ -120,9 +126,8 @@ async def test_a_join_wakes_only_the_processes_that_it_concerns(
     monkeypatch.setattr(adapters.shared.network, "NEWS_BLOCK_MS", 60_000)
     url = redis_server.url
     async with AsyncExitStack() as stack, three_nodes(url):
-        joining, apart = [await stack.enter_async_context(gamecast.share(url)) for _ in range(2)]
-        walker = await stack.enter_async_context(joining.connect(name="walker"))
-        stays = await stack.enter_async_context(apart.connect(name="stays"))
+        _, apart = processes = [await stack.enter_async_context(gamecast.share(url)) for _ in range(2)]
+        walker, stays = await connected(stack, processes, "walker", "stays")
         await walker.subscribe("begin")
         await stays.subscribe("home")
         woken = await woken_by(url, lambda: walker.subscribe(*(f"new {number}" for number in range(3))))
@@ -155,9 +160,8 @@ async def test_who_is_not_concerned_for_long_has_missed_nothing(
     monkeypatch.setattr(adapters.redis.ledger, "FOR_ALL_EVERY", 8)
     url = redis_server.url
     async with AsyncExitStack() as stack, three_nodes(url):
-        joining, apart = [await stack.enter_async_context(gamecast.share(url)) for _ in range(2)]
-        walker = await stack.enter_async_context(joining.connect(name="walker"))
-        stays = await stack.enter_async_context(apart.connect(name="stays"))
+        processes = [await stack.enter_async_context(gamecast.share(url)) for _ in range(2)]
+        walker, stays = await connected(stack, processes, "walker", "stays")
         await stays.subscribe("home")
         for number in range(80):
             await walker.subscribe(f"new {number}")
@@ -204,10 +208,7 @@ async def test_who_waits_to_publish_is_woken_when_another_begins_the_region(
     url = redis_server.url
     async with AsyncExitStack() as stack, three_nodes(url):
         processes = [await stack.enter_async_context(gamecast.share(url)) for _ in range(2)]
-        joins, publishes = [
-            await stack.enter_async_context(process.connect(name=f"s{number}"))
-            for number, process in enumerate(processes)
-        ]
+        joins, publishes = await connected(stack, processes, "s0", "s1")
         await joins.subscribe("home")
         for number in range(40):
             async with patience(5):
