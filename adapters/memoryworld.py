@@ -20,7 +20,7 @@ from sequencing.errors import (
     Unreachable,
     session_expired_message,
 )
-from sequencing.frames import FrameKind, LinkedFrame, PublishedFrame, StampedFrame, parse_meta
+from sequencing.frames import CARRIES_EVENTS, FrameKind, LinkedFrame, PublishedFrame, StampedFrame, parse_meta
 from sequencing.listing import listed
 from sequencing.node import Answer, Node, TransferAnswer
 from sequencing.plan import Ordering, Plan
@@ -200,7 +200,7 @@ class MemoryFaults:
 
     def _is_lost(self, frame: StampedFrame) -> bool:
         kind, events, publisher = parse_meta(frame.meta)
-        if kind != FrameKind.EVENTS:
+        if kind not in CARRIES_EVENTS:
             return False
         if publisher == FAULTS:
             return True

@@ -16,7 +16,7 @@ from cli.reporting import Output, counted, default_name, input_lines
 from gamecast.client.client import Client
 from gamecast.client.configuration import Limits
 from gamecast.client.connecting import connect
-from gamecast.client.keys import NO_CONDITION, OnlyIf, about_keys
+from gamecast.client.keys import NO_CONDITION, OnlyIf, about
 from gamecast.client.networks import require_reachable
 from gamecast.errors import GamecastError, InvalidPayload, PayloadTooLarge, PublishUncertain
 from gamecast.event import Receipt
@@ -76,7 +76,7 @@ def publish(
     encoded = [_checked(payload, text, f"payload {number}") for number, payload in enumerate(payloads, start=1)]
     client = connect(url, name=name or default_name())
     condition: OnlyIf = NO_CONDITION if only_if is None else None if only_if == "none" else only_if
-    about_keys(key, condition)  # raises what is wrong with them before anything is sent
+    about(region, key, condition)  # raises what is wrong with them before anything is sent
     sending = _Sending(region, text, key, condition)
     stopped, status = None, INFRASTRUCTURE
     try:

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
         NoLeader,
         NotAllowed,
         NotConnected,
+        NotTogether,
         OtherSideError,
         OutOfMemory,
         PartlyPublished,
@@ -55,7 +56,7 @@ if TYPE_CHECKING:
         UnsupportedServer,
         UsageError,
     )
-    from gamecast.event import Event, Gap, Receipt, Statistics
+    from gamecast.event import Event, Gap, JointEvent, JointReceipt, Receipt, Statistics
     from gamecast.recording.options import Recording, RecordingStatistics
     from gamecast.sharing import Shared, share
     from sequencing.plan import Ordering
@@ -75,12 +76,15 @@ __all__ = [
     "InvalidInput",
     "InvalidName",
     "InvalidPayload",
+    "JointEvent",
+    "JointReceipt",
     "Limits",
     "NetworkError",
     "NetworkRestarted",
     "NoLeader",
     "NotAllowed",
     "NotConnected",
+    "NotTogether",
     "Ordering",
     "OtherSideError",
     "OutOfMemory",
@@ -119,6 +123,8 @@ _MODULES = {
     "Client": "client.client",
     "Event": "event",
     "Gap": "event",
+    "JointEvent": "event",
+    "JointReceipt": "event",
     "Limits": "client.configuration",
     "Ordering": "client.configuration",
     "ProtocolClient": "client.protocolclient",

@@ -20,7 +20,7 @@ from gamecast.arguments import check_take
 from gamecast.client.client import Client, SomeCallback
 from gamecast.client.configuration import ConnectOptions, configured
 from gamecast.client.history import ReplayOrder, Since
-from gamecast.client.keys import NO_CONDITION, OnlyIf
+from gamecast.client.keys import NO_CONDITION, OnlyIf, Regions
 from gamecast.client.watching import Handlers, SomeGapHandler, SomeHandler, Status
 from gamecast.event import Event, Gap, Receipt, Statistics
 from gamecast.recording.options import RecordingStatistics
@@ -129,12 +129,14 @@ class BlockingClient:
         """Declare pairs of regions that a subscriber will have at the same time; see `Client.declare_overlaps`."""
         self._wait(self._client.declare_overlaps(overlaps))
 
-    def publish(self, region: str, payload: Any, *, key: str | None = None, only_if: OnlyIf = NO_CONDITION) -> Receipt:
+    def publish(
+        self, region: Regions, payload: Any, *, key: str | None = None, only_if: OnlyIf = NO_CONDITION
+    ) -> Receipt:
         """Publish an event; returns when the region's ingress has acknowledged it. See `gamecast.Client.publish`."""
         return self._wait(self._client.publish(region, payload, key=key, only_if=only_if))
 
     def publish_async(
-        self, region: str, payload: Any, *, key: str | None = None, only_if: OnlyIf = NO_CONDITION
+        self, region: Regions, payload: Any, *, key: str | None = None, only_if: OnlyIf = NO_CONDITION
     ) -> Future[Receipt]:
         """Publish an event without waiting for its receipt; blocks while ``buffer_events_max`` events have none yet.
 
@@ -151,7 +153,7 @@ class BlockingClient:
         return future
 
     def publish_nowait(
-        self, region: str, payload: Any, *, key: str | None = None, only_if: OnlyIf = NO_CONDITION
+        self, region: Regions, payload: Any, *, key: str | None = None, only_if: OnlyIf = NO_CONDITION
     ) -> None:
         """Publish an event without a receipt; see `gamecast.Client.publish_nowait`. Returns when it is in the
         buffer."""

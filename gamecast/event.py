@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from gamecast.holding import HOLD_BOUNDS_MS, NOTHING_HELD, HoldTimes
 
@@ -32,6 +33,63 @@ class Event(NamedTuple):
     def position(self) -> str:
         """A printable token that names this event's place in its region: ``epoch-sequence``."""
         return f"{self.epoch}-{self.sequence}"
+
+    @property
+    def regions(self) -> tuple[str, ...]:
+        """The event's regions, as far as this connection has them: more than one only for a `JointEvent`."""
+        return (self.region,)
+
+    @property
+    def positions(self) -> dict[str, str]:
+        """Region → the event's position there, of `regions`."""
+        return {self.region: self.position}
+
+
+class JointEvent(Event):
+    """An event that was published to several regions at once: it comes once, to each that has any of them.
+
+    ``region``, ``epoch`` and ``sequence`` are of the region that it came by. As a tuple it has one element more,
+    `parts`.
+    """
+
+    __slots__ = ()
+
+    def __new__(cls, *fields: Any) -> Self:
+        """The fields of an event, and its parts."""
+        return tuple.__new__(cls, fields)
+
+    @property
+    def parts(self) -> tuple[tuple[str, int], ...]:
+        """Region and sequence there, all in the event's epoch."""
+        found: tuple[tuple[str, int], ...] = self[9]  # type: ignore[misc]
+        return found
+
+    @property
+    def regions(self) -> tuple[str, ...]:
+        """The event's regions, as far as this connection has them."""
+        return tuple(region for region, _ in self.parts)
+
+    @property
+    def positions(self) -> dict[str, str]:
+        """Region → the event's position there, of `regions`."""
+        return {region: f"{self.epoch}-{sequence}" for region, sequence in self.parts}
+
+    def within(self, regions: Container[str]) -> JointEvent | None:
+        """Return the event as one of some regions only, None if it has none of them."""
+        parts = tuple(part for part in self.parts if part[0] in regions)
+        if not parts:
+            return None
+        region, sequence = next((part for part in parts if part[0] == self.region), parts[0])
+        _, *fields = self[:9]
+        fields[3] = sequence
+        return JointEvent(region, *fields, parts)
+
+    def _replace(self, **fields: Any) -> JointEvent:
+        return JointEvent(*Event(*self[:9])._replace(**fields), self.parts)
+
+    def __repr__(self) -> str:
+        told = ", ".join(f"{name}={value!r}" for name, value in zip(Event._fields, self, strict=False))
+        return f"JointEvent({told}, parts={self.parts!r})"
 
 
 class Gap(NamedTuple):
@@ -64,6 +122,38 @@ class Receipt(NamedTuple):
     def position(self) -> str:
         """The position of the event in its region, ``epoch-sequence``, as subscribers see it in `Event.position`."""
         return f"{self.epoch}-{self.sequence}"
+
+    @property
+    def positions(self) -> dict[str, str]:
+        """Region → the event's position there."""
+        return {self.region: self.position}
+
+
+class JointReceipt(Receipt):
+    """The receipt of an event of several regions. ``region`` and ``sequence`` are of the first one.
+
+    As a tuple it has one element more, `parts`.
+    """
+
+    __slots__ = ()
+
+    def __new__(cls, *fields: Any) -> Self:
+        """The fields of a receipt, and its parts."""
+        return tuple.__new__(cls, fields)
+
+    @property
+    def parts(self) -> tuple[tuple[str, int], ...]:
+        """Region and sequence there, all in the event's epoch."""
+        found: tuple[tuple[str, int], ...] = self[3]  # type: ignore[misc]
+        return found
+
+    @property
+    def positions(self) -> dict[str, str]:
+        """Region → the event's position there."""
+        return {region: f"{self.epoch}-{sequence}" for region, sequence in self.parts}
+
+    def __repr__(self) -> str:
+        return f"JointReceipt(epoch={self.epoch}, parts={self.parts!r})"
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,6 +41,10 @@ class PayloadTooLarge(InvalidPayload):
     """The payload is larger than a frame may be: send less, or a reference to it."""
 
 
+class NotTogether(UsageError):
+    """The regions of an event do not enter the network together, so it has no one place in their order."""
+
+
 class UnknownScheme(UsageError):
     """The URL's scheme is not one that gamecast knows: use redis://, rediss://, unix://, memory:// or embedded://."""
 

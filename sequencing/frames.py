@@ -5,7 +5,9 @@ made of three byte strings that no node needs to understand beyond their first f
 
 ``meta``
     ``kind count incarnation first publisher``, blank-separated; ``first`` numbers the publisher's events in this
-    region from 1, so that a node can refuse frames that it has accepted before.
+    region from 1, so that a node can refuse frames that it has accepted before. Behind the publisher of a frame of
+    several regions, in lines: each region, the number of the frame's last event there, and the publisher's own
+    ``first`` there.
 ``stamp``
     ``atom,number`` pairs, comma-separated, in the order in which the atoms were passed; before them, once the frame has
     come to its egress node, ``0`` and that node's own number (`NODE`). It is negative where the node numbered something
@@ -30,7 +32,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from sequencing.errors import InvalidInput
-from sequencing.keyed import NO_EXTRAS, Extras
+from sequencing.keyed import NO_EXTRAS, Extras, Part
 
 _BINARY = b"\x00"
 
@@ -47,6 +49,13 @@ class FrameKind(IntEnum):
     """A subscriber's own mark in a region: its view counts from here on. The subscriber recognises it by the body."""
     TICK = 2
     """The last frame of its region in its epoch."""
+    JOINT = 3
+    """Events of several regions: each region has a copy of the frame, and who has several of them takes the first
+    one. The copies follow one another wherever they pass."""
+
+
+CARRIES_EVENTS = frozenset({FrameKind.EVENTS, FrameKind.JOINT})
+"""The kinds of frames that are not markers."""
 
 
 UNKNOWN_END = 2**53 - 1
@@ -72,6 +81,20 @@ class PublishedFrame:
         """The fields that travel with the frame to its subscribers."""
         return b"%d %d %d %d %s" % (self.kind, self.count, self.incarnation, self.first, self.publisher.encode())
 
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """The regions that it goes to."""
+        return (Part(self.region, self.first), *self.extras.also)
+
+    def joint_meta(self, lasts: Sequence[int]) -> bytes:
+        """Return the fields that travel with each copy of a frame of several regions; ``lasts``: as the node drew
+        them."""
+        lines = [
+            b"%s\n%d\n%d" % (region.encode(), last, first)
+            for (region, first), last in zip(self.parts, lasts, strict=True)
+        ]
+        return b"\n".join([self.meta, *lines])
+
 
 class StampedFrame(NamedTuple):
     """A frame inside the network or leaving it: ``last`` is the region sequence of its last event.
@@ -93,6 +116,21 @@ class LinkedFrame:
 
     sequence: int
     frame: StampedFrame
+    also: tuple[StampedFrame, ...] = ()
+    """Its further copies that go the same way, of a frame of several regions."""
+
+    @property
+    def copies(self) -> tuple[StampedFrame, ...]:
+        """All frames that travel in this place."""
+        return self.frame, *self.also
+
+
+class JointPart(NamedTuple):
+    """One of a frame's regions: the number of the frame's last event there, and the publisher's own of its first."""
+
+    region: str
+    last: int
+    first: int
 
 
 class Meta(NamedTuple):
@@ -112,12 +150,30 @@ def parse_meta(meta: bytes) -> Meta:
         raise InvalidInput(f"not the meta of a frame: {meta[:80]!r}") from error
     if parsed.events < 1:
         raise InvalidInput(f"a frame takes at least one number of its region: {meta[:80]!r}")
+    if parsed.kind == FrameKind.JOINT:
+        return parsed._replace(publisher=parsed.publisher.partition("\n")[0])
     return parsed
 
 
-def own_number(meta: bytes, incarnation: int) -> int:
-    """Return the last of the publisher's own numbers on a frame, 0 if it is of an earlier incarnation."""
+def joint_parts(meta: bytes) -> tuple[JointPart, ...]:
+    """Return the regions of a frame of several, none of another; raises `InvalidInput` if they cannot be read."""
+    _, *lines = meta.split(b"\n")
+    try:
+        if len(lines) % 3:
+            raise ValueError("not a region and two numbers each")
+        return tuple(
+            JointPart(region.decode(), int(last), int(first))
+            for region, last, first in zip(lines[::3], lines[1::3], lines[2::3], strict=True)
+        )
+    except ValueError as error:
+        raise InvalidInput(f"not the meta of a frame of several regions: {meta[:80]!r}") from error
+
+
+def own_number(meta: bytes, incarnation: int, region: str) -> int:
+    """Return the last of the publisher's own numbers on a region's frame, 0 if it is of an earlier incarnation."""
     _, count, sent_by, first, _ = meta.split(b" ", 4)
+    if b"\n" in meta:
+        first = b"%d" % {part.region: part.first for part in joint_parts(meta)}[region]
     return int(first) + int(count) - 1 if int(sent_by) >= incarnation else 0
 
 

@@ -36,10 +36,14 @@ class Named(NamedTuple):
 
 
 class Condition(NamedTuple):
-    """What the head of a key must be for a frame to be accepted; None: the key is not set."""
+    """What the head of a key must be for a frame to be accepted; None: the key is not set.
+
+    ``part``: the place of its region among those of the frame.
+    """
 
     key: str
     position: Position | None
+    part: int = 0
 
     @property
     def may_hold_again(self) -> bool:
@@ -47,17 +51,26 @@ class Condition(NamedTuple):
         return self.position is None or self.position[1] == 0
 
 
+class Part(NamedTuple):
+    """A further region of a frame of several, and the publisher's own number there of the frame's first event."""
+
+    region: str
+    first: int
+
+
 @dataclass(frozen=True, slots=True)
 class Extras:
-    """What a frame says of keys."""
+    """What a frame says of keys, and the regions that it goes to beside its first. It names its keys in all of them."""
 
     names: tuple[Named, ...] = ()
     conditions: tuple[Condition, ...] = ()
+    also: tuple[Part, ...] = ()
 
     def encode(self) -> bytes:
         """Return it as the node's script reads it."""
         names = [[place, key, int(deletes)] for place, key, deletes in self.names]
-        return orjson.dumps([names, [[key, head_text(position)] for key, position in self.conditions]])
+        conditions = [[key, head_text(position), part] for key, position, part in self.conditions]
+        return orjson.dumps([names, conditions, [[region, first] for region, first in self.also]])
 
 
 NO_EXTRAS = Extras()
@@ -66,13 +79,6 @@ NO_EXTRAS = Extras()
 def head_text(head: Position | None) -> str:
     """Return a head as it is stored, and sent."""
     return f"{head[0]} {head[1]}" if head is not None else ""
-
-
-class Unmet(NamedTuple):
-    """The condition that does not hold, by its place, and the head that its key has."""
-
-    place: int
-    head: Position | None
 
 
 class Heads:
@@ -97,13 +103,6 @@ class Heads:
     def head(self, key: str) -> Position | None:
         """Return the head of a key, None if it is not set."""
         return self.known.get(key, (self.lost, 0) if self.lost else None)
-
-    def unmet(self, conditions: Iterable[Condition]) -> Unmet | None:
-        """Return the first condition that does not hold, None if all do."""
-        for place, (key, position) in enumerate(conditions):
-            if (head := self.head(key)) != position:
-                return Unmet(place, head)
-        return None
 
     def has_room_for(self, names: Sequence[Named]) -> bool:
         """Return whether there are not too many keys after these were named, in order."""

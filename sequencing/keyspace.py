@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import orjson
 
-from sequencing.frames import NODE, StampedFrame
+from sequencing.frames import NODE, LinkedFrame, StampedFrame
 from sequencing.keyed import head_text
 from sequencing.node import Node
 
@@ -104,7 +104,13 @@ def keyspace(node: Node) -> dict[bytes, dict[bytes, bytes] | list[tuple[bytes, l
             (b"%d-%d" % (f.epoch, f.last), [b"m", f.meta, b"s", f.stamp, b"b", f.body]) for f in frames
         ]
     for target, linked in node.links.items():
-        found[keys.link(target).encode()] = [(b"%d-0" % each.sequence, _link_fields(each.frame)) for each in linked]
+        found[keys.link(target).encode()] = [
+            (
+                b"%d-0" % each.sequence,
+                [text for field, value in link_words(each).items() for text in (field.encode(), value)],
+            )
+            for each in linked
+        ]
     return found
 
 
@@ -131,8 +137,26 @@ def _counter_fields(node: Node) -> Iterator[tuple[str, str]]:
         yield f"i {source}", str(last)
 
 
-def _link_fields(frame: StampedFrame) -> list[bytes]:
-    return [
-        *(b"r", frame.region.encode(), b"e", b"%d" % frame.epoch, b"n", b"%d" % frame.last),
-        *(b"m", frame.meta, b"s", frame.stamp, b"b", frame.body),
-    ]
+def link_words(linked: LinkedFrame) -> dict[str, bytes]:
+    """Return an entry of a link: field → text. Copies that go the same way have a line each of regions, numbers and
+    stamps."""
+    frame = linked.frame
+    return {
+        "r": b"\n".join([copy.region.encode() for copy in linked.copies]),
+        "e": b"%d" % frame.epoch,
+        "n": b"\n".join([b"%d" % copy.last for copy in linked.copies]),
+        "m": frame.meta,
+        "s": b"\n".join([copy.stamp for copy in linked.copies]),
+        "b": frame.body,
+    }
+
+
+def linked_of(
+    sequence: int, regions: bytes, epoch: bytes, lasts: bytes, meta: bytes, stamps: bytes, body: bytes
+) -> LinkedFrame:
+    """Return what an entry of a link says, as `link_words` writes it."""
+    if b"\n" not in regions:
+        return LinkedFrame(sequence, StampedFrame(regions.decode(), int(epoch), int(lasts), meta, stamps, body))
+    lines = zip(regions.decode().split("\n"), lasts.split(b"\n"), stamps.split(b"\n"), strict=True)
+    first, *others = [StampedFrame(region, int(epoch), int(last), meta, stamp, body) for region, last, stamp in lines]
+    return LinkedFrame(sequence, first, tuple(others))

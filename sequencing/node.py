@@ -9,6 +9,10 @@ A step
 4. appends the frame to the link towards the next node of the region's path, or, at the last, to the region's egress
    stream, where its subscribers read it, with the node's own number: one for every frame that ends here.
 
+A frame of several regions (`FrameKind.JOINT`) enters all of them in one step, or none. Each region has a copy of it
+with numbers of its own. The copies follow one another with nothing between them: in a step, and in a link, where those
+that go the same way are one entry. So everybody finds them in one place of the order, by whichever of them.
+
 Exactly once comes from two kinds of high-water mark, kept in the same atomic step: the last event accepted of each
 publisher in each region, and the last link sequence accepted from each neighbouring node. So publishers and relays may
 repeat themselves freely, and a relay that dies between reading and acknowledging loses and repeats nothing.
@@ -29,7 +33,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from sequencing.frames import NODE, UNKNOWN_END, FrameKind, LinkedFrame, PublishedFrame, StampedFrame
-from sequencing.keyed import KEYS_MAX, NO_EXTRAS, Heads
+from sequencing.keyed import KEYS_MAX, NO_EXTRAS, Heads, Part
 from sequencing.plan import AtomId, Step
 from sequencing.steps import InstalledStep, StepEvent, StepState
 
@@ -46,11 +50,14 @@ class _Ends:
         self._first: tuple[int, str] | None = None
         self._are_several = False
 
-    def is_later_than_another(self, stream: tuple[int, str]) -> bool:
-        """Note a frame that ends in a stream; return whether the call has ended one in another stream before."""
-        self._first = self._first or stream
-        self._are_several = self._are_several or stream != self._first
-        return self._are_several
+    def are_later_than_another(self, streams: Sequence[tuple[int, str]]) -> list[bool]:
+        """Note a frame that ends in some streams; return of each whether the call has ended another frame in another
+        stream before."""
+        first = self._first
+        later = [self._are_several or (first is not None and stream != first) for stream in streams]
+        self._first = first or streams[0]
+        self._are_several = self._are_several or any(stream != self._first for stream in streams)
+        return later
 
 
 _NO_HEADS = Heads()
@@ -64,9 +71,9 @@ class Verdict(StrEnum):
     """The outcome for a published frame."""
 
     OK = "ok"
-    """Accepted now: (epoch, region sequence of its last event)."""
+    """Accepted now: (epoch, sequence of its last event in each of its regions)."""
     SEEN = "seen"
-    """Accepted before, being this publisher's latest in the region: the numbers that it got then."""
+    """Accepted before, being this publisher's latest in its regions: the numbers that it got then."""
     PAST = "past"
     """Wholly or partly accepted earlier than this publisher's latest: (last accepted,)."""
     GAP = "gap"
@@ -192,12 +199,18 @@ class Node:
             if linked.sequence != accepted + 1:
                 verdict = TransferVerdict.GAP
                 break
-            step = self.steps.get((linked.frame.epoch, linked.frame.region))
-            if step is None and linked.frame.epoch > self.epoch:
+            steps = [self.steps.get((copy.epoch, copy.region)) for copy in linked.copies]
+            if None in steps and linked.frame.epoch > self.epoch:
                 verdict = TransferVerdict.UNKNOWN
                 break
-            if step is not None and step.state is not StepState.SEALED:
-                self._pass_on(step, linked.frame, ends)
+            self._pass_on(
+                [
+                    (step, copy)
+                    for step, copy in zip(steps, linked.copies, strict=True)
+                    if step is not None and step.state is not StepState.SEALED
+                ],
+                ends,
+            )
             accepted = linked.sequence
             self.accepted_from[source] = accepted
         return TransferAnswer(verdict, accepted)
@@ -387,78 +400,111 @@ class Node:
             return Answer(Verdict.SEEN, (epoch, self.region_last.get((epoch, region), 0)))
         last = self.region_last[epoch, region] = self.region_last.get((epoch, region), 0) + 1
         step.move(StepEvent.CLOSE)
-        self._pass_on(step, StampedFrame(region, epoch, last, TICK_META, b"", b""), ends)
+        self._pass_on([(step, StampedFrame(region, epoch, last, TICK_META, b"", b""))], ends)
         waiting = self.steps.get((following, region))
         if waiting is not None and waiting.state is StepState.WAITING and waiting.after == epoch:
             waiting.move(StepEvent.OPEN)
         return Answer(Verdict.OK, (epoch, last))
 
     def _publish(self, frame: PublishedFrame, ends: _Ends) -> Answer:
-        step = self.steps.get((frame.epoch, frame.region))
+        looks = [self._look(frame, part, ends) for part in frame.parts]
+        for look in looks:
+            if isinstance(look, Answer) and look.verdict is not Verdict.SEEN:
+                return look
+        seen = [look for look in looks if isinstance(look, Answer)]
+        if seen:
+            lasts = [look.numbers[1] for look in seen]
+            if len(seen) < len(looks) or len({look.numbers[0] for look in seen}) > 1:
+                return Answer(Verdict.PAST, (lasts[0],))  # accepted before, in some of its regions
+            return Answer(Verdict.SEEN, (seen[0].numbers[0], *lasts))
+        if frame.extras is not NO_EXTRAS and (refused := self._unmet(frame)) is not None:
+            return refused
+        lasts = [self._accept(frame, part) for part in frame.parts]
+        meta = frame.joint_meta(lasts) if frame.extras.also else frame.meta
+        copies = [
+            (look, StampedFrame(part.region, frame.epoch, last, meta, b"", frame.body))
+            for look, part, last in zip(looks, frame.parts, lasts, strict=True)
+            if isinstance(look, InstalledStep)
+        ]
+        self._pass_on(copies, ends)
+        return Answer(Verdict.OK, (frame.epoch, *lasts))
+
+    def _look(self, frame: PublishedFrame, part: Part, ends: _Ends) -> InstalledStep | Answer:
+        """Return the open ingress of a part of a frame, or what it is answered."""
+        region, first = part
+        step = self.steps.get((frame.epoch, region))
         if step is None and self.any_epoch and frame.epoch == self.any_epoch:
-            step = self.steps[frame.epoch, frame.region] = InstalledStep(StepState.OPEN, None, ())
+            step = self.steps[frame.epoch, region] = InstalledStep(StepState.OPEN, None, ())
         if step is not None and step.state is StepState.WAITING:
             # A publisher in the new epoch may have seen events of it: what comes before must not come after.
             if not step.after:
                 return Answer(Verdict.WAIT, (self.epoch,))
-            self._close(frame.region, step.after, frame.epoch, ends)
+            self._close(region, step.after, frame.epoch, ends)
         if step is None or step.state is not StepState.OPEN:
             return Answer(Verdict.STALE, (self.epoch,))
-        before = self.accepted_of.get((frame.region, frame.publisher))
+        before = self.accepted_of.get((region, frame.publisher))
         if before is None:
-            forgotten = self.accepted_of.get((frame.region, FORGOTTEN))
+            forgotten = self.accepted_of.get((region, FORGOTTEN))
             if forgotten is not None and frame.incarnation <= forgotten.incarnation:
                 return Answer(Verdict.FORGOTTEN, (forgotten.incarnation,))
         elif frame.incarnation < before.incarnation:
             return Answer(Verdict.FENCED, (before.incarnation,))
         last = before.last if before is not None and before.incarnation == frame.incarnation else 0
-        frame_last = frame.first + frame.count - 1
-        if before is not None and last and frame_last == last:
+        if before is not None and last and first + frame.count - 1 == last:
             return Answer(Verdict.SEEN, (before.epoch, before.region_last))
-        if frame.first <= last:
+        if first <= last:
             return Answer(Verdict.PAST, (last,))
         # The first frame in an epoch may follow frames lost with its publisher's row, or events that were given up.
-        if last and before is not None and before.epoch == frame.epoch and frame.first > last + 1:
+        if last and before is not None and before.epoch == frame.epoch and first > last + 1:
             return Answer(Verdict.GAP, (last,))
-        if frame.extras is not NO_EXTRAS and (refused := self._unmet(frame)) is not None:
-            return refused
-        region_last = self.region_last.get((frame.epoch, frame.region), 0) + frame.count
+        return step
+
+    def _accept(self, frame: PublishedFrame, part: Part) -> int:
+        """Draw the numbers of a frame in one of its regions; return the last of them."""
+        region, first = part
+        region_last = self.region_last.get((frame.epoch, region), 0) + frame.count
         if frame.extras.names:
-            heads = self.heads.setdefault(frame.region, Heads(began=frame.epoch))
+            heads = self.heads.setdefault(region, Heads(began=frame.epoch))
             heads.name(frame.extras.names, frame.epoch, region_last - frame.count + 1)
-        self.region_last[frame.epoch, frame.region] = region_last
-        self.accepted_of[frame.region, frame.publisher] = Accepted(
-            frame.incarnation, frame_last, frame.epoch, region_last
+        self.region_last[frame.epoch, region] = region_last
+        self.accepted_of[region, frame.publisher] = Accepted(
+            frame.incarnation, first + frame.count - 1, frame.epoch, region_last
         )
-        self._pass_on(step, StampedFrame(frame.region, frame.epoch, region_last, frame.meta, b"", frame.body), ends)
-        return Answer(Verdict.OK, (frame.epoch, region_last))
+        return region_last
 
     def _unmet(self, frame: PublishedFrame) -> Answer | None:
         """Return what a frame is refused with because of keys, None if nothing is against it."""
-        heads = self.heads.get(frame.region, _NO_HEADS)
-        unmet = heads.unmet(frame.extras.conditions)
-        if unmet is not None:
-            return Answer(Verdict.CONFLICT, (unmet.place, *(unmet.head or (0, 0))))
-        return None if heads.has_room_for(frame.extras.names) else Answer(Verdict.FULL, (KEYS_MAX,))
+        heads = [self.heads.get(part.region, _NO_HEADS) for part in frame.parts]
+        for place, condition in enumerate(frame.extras.conditions):
+            if (head := heads[condition.part].head(condition.key)) != condition.position:
+                return Answer(Verdict.CONFLICT, (place, *(head or (0, 0))))
+        has_room = all(each.has_room_for(frame.extras.names) for each in heads)
+        return None if has_room else Answer(Verdict.FULL, (KEYS_MAX,))
 
-    def _pass_on(self, step: InstalledStep, frame: StampedFrame, ends: _Ends) -> None:
-        stamp = [frame.stamp] if frame.stamp else []
-        if step.next is None:
-            self.ended_last += 1
-            is_later = ends.is_later_than_another((frame.epoch, frame.region))
-            stamp.insert(0, b"%d,%d" % (NODE, -self.ended_last if is_later else self.ended_last))
-        for atom in step.atoms:
-            number = self.atom_last.get(atom, 0) + 1
-            self.atom_last[atom] = number
-            stamp.append(b"%d,%d" % (atom, number))
-        frame = StampedFrame(frame.region, frame.epoch, frame.last, frame.meta, b",".join(stamp), frame.body)
-        if step.next is None:
-            self.egress.setdefault((frame.epoch, frame.region), []).append(frame)
-            self._trim(frame)
-        else:
-            sequence = self.link_last.get(step.next, 0) + 1
-            self.link_last[step.next] = sequence
-            self.links.setdefault(step.next, []).append(LinkedFrame(sequence, frame))
+    def _pass_on(self, copies: Sequence[tuple[InstalledStep, StampedFrame]], ends: _Ends) -> None:
+        """Pass on a frame: its copies, each to its stream, or, with those that go the same way, to a link."""
+        ending = [(frame.epoch, frame.region) for step, frame in copies if step.next is None]
+        later = iter(ends.are_later_than_another(ending) if ending else ())
+        leaving: dict[str, list[StampedFrame]] = {}
+        for step, frame in copies:
+            stamp = [frame.stamp] if frame.stamp else []
+            if step.next is None:
+                self.ended_last += 1
+                stamp.insert(0, b"%d,%d" % (NODE, -self.ended_last if next(later) else self.ended_last))
+            for atom in step.atoms:
+                number = self.atom_last.get(atom, 0) + 1
+                self.atom_last[atom] = number
+                stamp.append(b"%d,%d" % (atom, number))
+            stamped = frame._replace(stamp=b",".join(stamp))
+            if step.next is None:
+                self.egress.setdefault((frame.epoch, frame.region), []).append(stamped)
+                self._trim(stamped)
+            else:
+                leaving.setdefault(step.next, []).append(stamped)
+        for target, [first, *others] in leaving.items():
+            sequence = self.link_last.get(target, 0) + 1
+            self.link_last[target] = sequence
+            self.links.setdefault(target, []).append(LinkedFrame(sequence, first, tuple(others)))
 
     def _trim(self, frame: StampedFrame) -> None:
         count = int(frame.meta.split(b" ", 2)[1])

@@ -17,7 +17,7 @@ from typing import Generic, TypeVar
 
 from sequencing.errors import Conflict, GamecastError, PublishUncertain
 from sequencing.frames import FrameKind, PublishedFrame, encode_binary_body, encode_json_body
-from sequencing.keyed import NO_EXTRAS, Condition, Extras, Named
+from sequencing.keyed import NO_EXTRAS, Condition, Extras, Named, Part
 from sequencing.states import after
 
 Token = TypeVar("Token")
@@ -82,6 +82,9 @@ class OpenFrame(Generic[Token]):
     payload_bytes: int = 0
     room: int = 0
     """For so many events more. A marker has a frame of its own, and an event with conditions."""
+    regions: tuple[str, ...] = ()
+    """The regions that its events go to, if they are several: it waits in the outbox of each, and goes when it is the
+    next in all of them."""
     names: Sequence[Named] = ()
     """The keys that its events name."""
     conditions: tuple[Condition, ...] = ()
@@ -96,9 +99,11 @@ class OpenFrame(Generic[Token]):
             keys[place] = key
         return encode(self.sent_at_ns, self.payloads, keys)
 
-    def extras(self) -> Extras:
-        """Return what the frame says of keys."""
-        return Extras(tuple(self.names), self.conditions) if self.names or self.conditions else NO_EXTRAS
+    def extras(self, also: tuple[Part, ...] = ()) -> Extras:
+        """Return what the frame says of keys, and of the regions beside its first."""
+        if not (self.names or self.conditions or also):
+            return NO_EXTRAS
+        return Extras(tuple(self.names), self.conditions, also)
 
 
 @dataclass(slots=True)

@@ -36,7 +36,7 @@ class OwnDeliveries:
             if meta.kind == FrameKind.TICK:
                 self._over[frame.region] = frame.epoch
             elif meta.publisher == self._name:
-                number = own_number(frame.meta, self._incarnation)
+                number = own_number(frame.meta, self._incarnation, frame.region)
                 self._passed[frame.region] = max(number, self._passed.get(frame.region, 0))
 
     def passed(self) -> dict[str, int]:

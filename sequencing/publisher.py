@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Generic
 
+from sequencing import together
 from sequencing.causal_wait import CausalWait
 from sequencing.errors import GamecastError, PublishUncertain
 from sequencing.frames import FrameKind, PublishedFrame
@@ -21,6 +22,7 @@ from sequencing.node import Answer, Verdict
 from sequencing.outbox import OpenFrame, Outbox, Token
 from sequencing.plan import Plan
 from sequencing.resolved import Resolved, failed, refusal
+from sequencing.together import enter_together, not_together
 
 FRAME_EVENTS_MAX = 64
 """Enough to spread the cost of a frame thin. More only makes subscribers decode more at a time than Python's garbage
@@ -68,6 +70,8 @@ class Publisher(Generic[Token]):
         self._doubtful: set[str] = set()
         """Regions where a frame was given up that may have been accepted, or whose node no longer accepts such an old
         incarnation. Nothing is sent to them before `renew`."""
+        self._joint: dict[int, OpenFrame[Token]] = {}
+        """The frames of several regions whose fate is not reported yet, by their identity."""
         self._woken: set[str] = set()
         self._abandoned: list[Resolved[Token]] = []
 
@@ -126,6 +130,52 @@ class Publisher(Generic[Token]):
             frame.conditions, frame.room = conditions, 0
         return node
 
+    def add_joint(
+        self,
+        regions: tuple[str, ...],
+        payload: bytes,
+        binary: bool,
+        sent_at_ns: int,
+        token: Token,
+        *,
+        key: str | None = None,
+        deletes: bool = False,
+        conditions: tuple[Condition, ...] = (),
+    ) -> str | None:
+        """As `add_keyed`, for an event of several regions, each named once; it names its key in all of them.
+
+        Raises `NotTogether` if all of them have a place, and not all enter the network at one node in one epoch.
+        """
+        states = [self._regions.get(region) or self._begin(region) for region in regions]
+        if not self.are_together(regions):
+            raise not_together(regions)
+        lead, size = states[0], len(payload)
+        frame = lead.frames[-1] if lead.frames and not conditions else None
+        if (
+            frame is None
+            or frame.regions != regions
+            or frame.binary is not binary
+            or frame.conditions
+            or len(frame.tokens) >= FRAME_EVENTS_MAX
+            or frame.payload_bytes + size > FRAME_FILL_BYTES
+            or any(state.frames[-1] is not frame for state in states)
+        ):
+            # Without room: what is added to one of its regions alone goes behind it.
+            frame = OpenFrame(binary, FrameKind.JOINT, regions=regions, conditions=conditions)
+            self._joint[id(frame)] = frame
+            for state in states:
+                state.frames.append(frame)
+            self._note(lead)
+        if key is not None:
+            frame.names = (*frame.names, Named(len(frame.payloads), key, deletes))
+        frame.payload_bytes += size
+        frame.payloads.append(payload)
+        frame.sent_at_ns.append(sent_at_ns)
+        frame.tokens.append(token)
+        self.buffered.events += 1
+        self.buffered.bytes += size
+        return lead.node if all(state.node is not None for state in states) else None
+
     def mark(self, region: str, body: bytes, token: Token) -> str | None:
         """Buffer a JOIN marker, to go before the events that wait; return the ingress node, as `add` does."""
         state = self._regions.get(region) or self._begin(region)
@@ -167,6 +217,38 @@ class Publisher(Generic[Token]):
             state.move(plan.paths[region][0], plan.epoch_of(region))
             self.stale.pop(region, None)
             self._note(state)
+        for joint in [*self._joint.values()]:
+            self._follow(joint)
+
+    def are_together(self, regions: Iterable[str]) -> bool:
+        """Return whether an event can be published to these regions at once, as far as they have a place."""
+        states = [self._regions.get(region) or self._begin(region) for region in regions]
+        return any(state.node is None for state in states) or self._enter_together(states)
+
+    def _follow(self, joint: OpenFrame[Token]) -> None:
+        """Offer a frame of several regions where they are now, or give it up if they are together no more."""
+        states = self._states(joint)
+        lead = states[0]
+        if lead.sent is not None and lead.taken is joint:
+            return  # its answer comes
+        if any(state.node is None for state in states):
+            return
+        if not self._enter_together(states):
+            error = not_together(joint.regions)
+            self._abandoned.append(
+                self._fail_taken(lead, error) if lead.taken is joint else self._fail_joint(joint, error)
+            )
+        elif lead.taken is joint:
+            for state in states:
+                self.stale.pop(state.name, None)  # one of them has moved
+        self._note(lead)
+
+    def _enter_together(self, states: Sequence[Outbox[Token]]) -> bool:
+        """Return whether all that the plan orders is ordered against an event of these regions as one."""
+        return self._plan is not None and len(self._plan.nodes) == 1 and enter_together(states)
+
+    def _states(self, frame: OpenFrame[Token]) -> list[Outbox[Token]]:
+        return [self._regions[region] for region in frame.regions]
 
     def passed(self, region: str, number: int) -> None:
         """Note that this connection has delivered its own events in a region up to a number: of use when causal."""
@@ -228,7 +310,14 @@ class Publisher(Generic[Token]):
         while ready and frame_bytes < REQUEST_FILL_BYTES:
             state = ready.pop(next(iter(ready)))
             is_new = state.refused is None
-            frame = state.send(self.name)
+            joint = state.frames[0] if is_new else state.taken
+            if joint is not None and joint.regions:
+                states = self._states(joint)
+                if state is not states[0] or not self._may_go_together(joint, states):
+                    continue  # it is noted again when it may
+                frame = together.send(states, self.name)
+            else:
+                frame = state.send(self.name)
             if self._wait is not None and is_new and frame.kind is FrameKind.EVENTS:
                 assert state.taken is not None
                 self._wait.numbered(state.name, state.taken.run, frame.first + frame.count - 1, frame.count)
@@ -241,9 +330,9 @@ class Publisher(Generic[Token]):
     def unanswered(self, node: str) -> None:
         """Note that the answer to the frames under way to a node was lost: they may have been accepted."""
         for frame in self._in_flight.get(node, ()):
-            state = self._regions[frame.region]
-            if state.sent is frame:
-                state.lose_answer()
+            for region, _ in frame.parts:
+                if self._regions[region].sent is frame:
+                    self._regions[region].lose_answer()
 
     def answered(self, node: str, answers: Sequence[Answer]) -> list[Resolved[Token]]:
         """Take a node's answers to the frames under way; return what became of their events.
@@ -267,9 +356,8 @@ class Publisher(Generic[Token]):
         failed: list[Resolved[Token]] = []
         for state in self._regions.values():
             again = state.node == node and state.refused is not None
-            if state.name in asked or again:
+            if state.taken is not None and (state.name in asked or again):
                 failed.append(self._fail_taken(state, under_way))
-                self._doubt(state, failed[-1].error)
             if state.node == node:
                 failed += self._fail_waiting(state, waiting)
             self._unready(state)
@@ -293,7 +381,6 @@ class Publisher(Generic[Token]):
             if state.taken is not None:
                 is_refused = state.refused is not None and not state.is_uncertain
                 failed.append(self._fail_taken(state, waiting if is_refused else under_way))
-                self._doubt(state, failed[-1].error)
             failed += self._fail_waiting(state, waiting)
             self._unready(state)
         return failed
@@ -311,23 +398,47 @@ class Publisher(Generic[Token]):
             self._doubtful.discard(region)
             self._note(state)
 
-    def _doubt(self, state: Outbox[Token], error: GamecastError | None) -> None:
-        if error is not None and not error.definite:
-            self._doubtful.add(state.name)
+    def _fail_taken(self, state: Outbox[Token], error: GamecastError, *, is_reset: bool = False) -> Resolved[Token]:
+        """Give up ``taken``, in all of its regions; where it may have been accepted, they need a new incarnation.
 
-    def _fail_taken(self, state: Outbox[Token], error: GamecastError) -> Resolved[Token]:
-        taken, error = state.fail(error)
-        self.stale.pop(state.name, None)
+        Unless the node that may have accepted it was reset: then it knows none.
+        """
+        assert state.taken is not None
+        states = self._states(state.taken) or [state]
+        taken, error = together.fail(states, error)
+        self._joint.pop(id(taken), None)
         self._give_up(state, taken, numbered=True)
-        if not error.definite:
-            state.next += len(taken.tokens)
-        return failed(state.name, taken, error)
+        for each in states:
+            self.stale.pop(each.name, None)
+            if not error.definite:
+                each.next += len(taken.tokens)
+                if not is_reset:
+                    self._doubtful.add(each.name)
+        for each in states:
+            if each is not state:
+                self._note(each)
+        return failed(states[0].name, taken, error)
 
     def _fail_waiting(self, state: Outbox[Token], error: GamecastError) -> Iterator[Resolved[Token]]:
         while state.frames:
-            frame = state.frames.pop(0)
-            self._give_up(state, frame, numbered=False)
-            yield failed(state.name, frame, error)
+            frame = state.frames[0]
+            if frame.regions:
+                yield self._fail_joint(frame, error)
+            else:
+                state.frames.pop(0)
+                self._give_up(state, frame, numbered=False)
+                yield failed(state.name, frame, error)
+
+    def _fail_joint(self, frame: OpenFrame[Token], error: GamecastError) -> Resolved[Token]:
+        """Give up a frame of several regions that was not sent."""
+        states = self._states(frame)
+        for state in states:
+            state.frames = [each for each in state.frames if each is not frame]
+        self._joint.pop(id(frame), None)
+        self._give_up(states[0], frame, numbered=False)
+        for state in states:
+            self._note(state)
+        return failed(states[0].name, frame, error)
 
     def regions(self) -> list[str]:
         """Return all regions that events were ever added for."""
@@ -351,7 +462,7 @@ class Publisher(Generic[Token]):
             f"a node on the path of {state.name!r} was reset. It may have accepted {len(state.taken.tokens)} event(s) "
             "and lost them; some subscribers may have delivered them"
         )
-        forgotten = self._fail_taken(state, error)
+        forgotten = self._fail_taken(state, error, is_reset=True)
         self._note(state)
         return forgotten
 
@@ -361,7 +472,7 @@ class Publisher(Generic[Token]):
         Regions whose frame was given up before, and that may have another one in flight elsewhere, are left out.
         """
         frames = self._in_flight.pop(node, ())
-        return {frame.region for frame in frames if self._regions[frame.region].sent is frame}
+        return {region for frame in frames for region, _ in frame.parts if self._regions[region].sent is frame}
 
     def _begin(self, region: str) -> Outbox[Token]:
         state = self._regions[region] = Outbox(region, self.incarnation)
@@ -381,8 +492,22 @@ class Publisher(Generic[Token]):
             first = state.frames[0]
             if self._wait is not None and first.kind is FrameKind.EVENTS and not self._wait.may_go(first.run):
                 return
+        else:
+            assert state.taken is not None
+            first = state.taken
+        if first.regions:
+            states = self._states(first)
+            if not self._may_go_together(first, states):
+                return
+            state = states[0]
+        assert state.node is not None
         self._ready.setdefault(state.node, {})[state.name] = state
         self._woken.add(state.node)
+
+    def _may_go_together(self, frame: OpenFrame[Token], states: Sequence[Outbox[Token]]) -> bool:
+        """Return whether a frame of several regions can be taken."""
+        blocked = any(state.name in self.stale or state.name in self._doubtful for state in states)
+        return not blocked and self._enter_together(states) and together.is_next(frame, states)
 
     def _unready(self, state: Outbox[Token]) -> None:
         """Remove a region from those to take from, until `_note` adds it again.
@@ -396,35 +521,48 @@ class Publisher(Generic[Token]):
         state = self._regions[frame.region]
         if state.sent is not frame:
             return None  # given up meanwhile
+        states = [self._regions[part.region] for part in frame.parts]
         if answer.verdict in (Verdict.STALE, Verdict.WAIT):
-            if not state.refuse(frame):
+            if not together.refuse(states, frame):
                 return self._forget(state)
-            if answer.verdict is Verdict.STALE and frame.epoch == state.epoch:
-                self.stale[state.name] = frame.epoch
-            self._note(state)
-            return None
-        if answer.verdict is Verdict.FORGOTTEN and not state.is_uncertain:
+            if answer.verdict is Verdict.STALE:
+                self.stale.update({each.name: frame.epoch for each in states if frame.epoch == each.epoch})
+            return self._offer_again(states)
+        if answer.verdict is Verdict.FORGOTTEN and not any(each.is_uncertain for each in states):
             # No node has it, so it may go out again, as another incarnation.
-            state.refuse(frame)
-            self._doubtful.add(state.name)
+            together.refuse(states, frame)
+            self._doubtful.update(each.name for each in states)
             self.forgotten = max(self.forgotten, answer.numbers[0])
-            return None
-        if answer.verdict in (Verdict.OK, Verdict.SEEN):
-            taken = state.settle()
-            self.buffered.events -= len(taken.tokens)
-            self.buffered.bytes -= taken.payload_bytes
-            state.next = frame.first + frame.count
-            epoch, last = answer.numbers
-            if self._wait is not None and frame.kind is FrameKind.EVENTS:
-                self._go_on(self._wait.answered(frame.region, frame.first + frame.count - 1, epoch, last))
-            first = last - frame.count + 1
-            resolved = Resolved(
-                frame.region, taken.tokens, epoch, first, sent_at_ns=taken.sent_at_ns, payloads=taken.payloads
-            )
-        else:
+            return self._offer_again(states)
+        if answer.verdict not in (Verdict.OK, Verdict.SEEN):
             resolved = self._fail_taken(state, refusal(frame, answer))
-            self._doubt(state, resolved.error)
-        self._note(state)
+            self._note(state)
+            return resolved
+        taken = state.settle()
+        for each in states[1:]:
+            each.settle()
+        self._joint.pop(id(taken), None)
+        self.buffered.events -= len(taken.tokens)
+        self.buffered.bytes -= taken.payload_bytes
+        epoch, *lasts = answer.numbers
+        for each, part in zip(states, frame.parts, strict=True):
+            each.next = part.first + frame.count
+        if self._wait is not None and frame.kind is FrameKind.EVENTS:
+            self._go_on(self._wait.answered(frame.region, frame.first + frame.count - 1, epoch, lasts[0]))
+        first, *others = [last - frame.count + 1 for last in lasts]
+        for each in states:
+            self._note(each)
+        also = [(each.name, number) for each, number in zip(states[1:], others, strict=True)] if others else ()
+        return Resolved(
+            *(frame.region, taken.tokens, epoch, first), also=also, sent_at_ns=taken.sent_at_ns, payloads=taken.payloads
+        )
+
+    def _offer_again(self, states: Sequence[Outbox[Token]]) -> Resolved[Token] | None:
+        """Offer a refused frame where the plan says; give it up if its regions have parted meanwhile."""
+        resolved = None
+        if len(states) > 1 and not self.are_together([each.name for each in states]):
+            resolved = self._fail_taken(states[0], not_together([each.name for each in states]))
+        self._note(states[0])
         return resolved
 
     def _give_up(self, state: Outbox[Token], frame: OpenFrame[Token], *, numbered: bool) -> None:

@@ -29,6 +29,8 @@ class Resolved(Generic[Token]):
     epoch: int = 0
     first_sequence: int = 0
     error: GamecastError | None = None
+    also: Sequence[tuple[str, int]] = ()
+    """The further regions of accepted events, and their first number there."""
     sent_at_ns: Sequence[int] = field(default=(), compare=False, repr=False)
     """Of each event, as it was added."""
     payloads: Sequence[bytes] = field(default=(), compare=False, repr=False)
@@ -54,30 +56,36 @@ def refusal(frame: PublishedFrame, answer: Answer) -> GamecastError:
     if answer.verdict is Verdict.FORGOTTEN:
         return PublishUncertain(
             f"an answer about events of {frame.publisher!r} was lost, and this connection was silent for so long that "
-            f"the ingress of {frame.region!r} has forgotten whether it accepted them"
+            f"the ingress of {_named(frame)} has forgotten whether it accepted them"
         )
     if answer.verdict is Verdict.CONFLICT:
         return _conflict(frame, *answer.numbers)
     if answer.verdict is Verdict.FULL:
         return TooManyKeys(
-            f"region {frame.region!r} would have more than {answer.numbers[0]:,} keys: delete some, by publishing None "
-            "with their keys"
+            f"{_named(frame)} would have more than {answer.numbers[0]:,} keys: delete some, by publishing None with "
+            "their keys"
         )
     if answer.verdict is Verdict.FENCED:
         return Superseded(superseded_message(frame.publisher))
     return Refused(
-        f"the ingress of region {frame.region!r} refused events {frame.first}…{frame.first + frame.count - 1} of "
+        f"the ingress of {_named(frame)} refused events {frame.first}…{frame.first + frame.count - 1} of "
         f"{frame.publisher!r}: {answer.encode().decode()} (sent in epoch {frame.epoch})"
     )
 
 
+def _named(frame: PublishedFrame) -> str:
+    regions = [repr(part.region) for part in frame.parts]
+    return f"region {regions[0]}" if len(regions) == 1 else f"one of the regions {', '.join(regions)}"
+
+
 def _conflict(frame: PublishedFrame, place: int, epoch: int, sequence: int) -> Conflict:
-    key, expected = frame.extras.conditions[place]
+    key, expected, part = frame.extras.conditions[place]
+    region = frame.parts[part].region
     found = f"{epoch}-{sequence}" if epoch else None
     wanted = "was not to be set" if expected is None else f"was to be set at {expected[0]}-{expected[1]}"
     is_now = "not set" if found is None else f"set at {found}"
     if epoch and not sequence:
         is_now = f"unknown, for the node lost what it knew of keys when epoch {epoch} began"
-    error = Conflict(f"key {key!r} of region {frame.region!r} is {is_now}, and {wanted}: nothing was published")
-    error.region, error.key, error.position = frame.region, key, found
+    error = Conflict(f"key {key!r} of region {region!r} is {is_now}, and {wanted}: nothing was published")
+    error.region, error.key, error.position = region, key, found
     return error

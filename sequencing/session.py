@@ -82,6 +82,9 @@ class Session(Generic[Token]):
         """
         self.publish_keyed = self._publisher.add_keyed
         """The same for an event that names a key, or has conditions."""
+        self.publish_joint = self._publisher.add_joint
+        """The same for an event of several regions."""
+        self.are_together = self._publisher.are_together
         self.buffered = self._publisher.buffered
         """How much waits without a fate."""
         self._generation = 0

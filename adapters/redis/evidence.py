@@ -49,9 +49,12 @@ class Evidence:
         """
 
     def accepted(self, frame: PublishedFrame, position: tuple[int, ...]) -> None:
-        """Note that the node has acknowledged a frame, and the position of its last event: (epoch, region sequence)."""
-        last = frame.first + frame.count - 1
-        self._receipts[frame.region] = frame.publisher, frame.incarnation, last, position
+        """Note that the node has acknowledged a frame, and the position of its last event: epoch, and the sequence in
+        each of its regions."""
+        epoch, *sequences = position
+        for (region, first), sequence in zip(frame.parts, sequences, strict=True):
+            last = first + frame.count - 1
+            self._receipts[region] = frame.publisher, frame.incarnation, last, (epoch, sequence)
 
     def read(self, stream: Stream, last: int, meta: bytes) -> None:
         """Note the last frame that was read of a stream."""

@@ -21,7 +21,7 @@ from sequencing.cut import NodeReads, ReadResult
 from sequencing.errors import OtherSideError, PlanError, Unreachable
 from sequencing.frames import UNKNOWN_END, LinkedFrame, PublishedFrame, StampedFrame
 from sequencing.keyed import NO_EXTRAS, Heads, head_text
-from sequencing.keyspace import NodeKeys, encode_step
+from sequencing.keyspace import NodeKeys, encode_step, link_words, linked_of
 from sequencing.node import (
     FORGOTTEN,
     TICK_META,
@@ -122,8 +122,9 @@ class RedisNode:
     async def transfer(self, source: str, frames: Sequence[LinkedFrame]) -> TransferAnswer:
         """Run the step for frames that come over the link from ``source``."""
         arguments: list[Any] = ["transfer", source]
-        for sequence, frame in ((linked.sequence, linked.frame) for linked in frames):
-            arguments += (sequence, frame.region, frame.epoch, frame.last, frame.meta, frame.stamp, frame.body)
+        for linked in frames:
+            words = link_words(linked)
+            arguments += (linked.sequence, *(words[each] for each in "renmsb"))
         verdict, accepted = await self._connection.run(STEP, self._step_keys, *arguments)
         return TransferAnswer(TransferVerdict(verdict.decode()), int(accepted))
 
@@ -313,12 +314,9 @@ class RedisNode:
             "XREAD", "COUNT", frames_max, "BLOCK", block_ms, "STREAMS", key, f"{after}-{2**64 - 1}"
         )
         return [
-            LinkedFrame(
-                int(entry_id.partition(b"-")[0]),
-                StampedFrame(region.decode(), int(epoch), int(last), meta, stamp, body),
-            )
+            linked_of(int(entry_id.partition(b"-")[0]), *words[1::2])
             for _, entries in reply or ()
-            for entry_id, (_, region, _, epoch, _, last, _, meta, _, stamp, _, body) in entries
+            for entry_id, words in entries
         ]
 
     async def acknowledge(self, target: str, accepted: int) -> None:

@@ -31,12 +31,12 @@ from adapters.redis.deadline import Deadline
 from adapters.redis.forgery import PushedFrames
 from adapters.redis.places import connection_to
 from sequencing.errors import Unreachable
-from sequencing.frames import FrameKind, StampedFrame
+from sequencing.frames import CARRIES_EVENTS, StampedFrame
 
 ANSWER_S_MAX = 10.0
 """How long to wait until listening has begun."""
 
-EVENTS = int(FrameKind.EVENTS)
+EVENTS = frozenset(map(int, CARRIES_EVENTS))
 
 LONE_READS = 8
 """After this many reads in a row that waited and found little, listening is cheaper."""
@@ -311,7 +311,7 @@ def next_of(
         if not pushed and last <= last_of[channel]:
             continue
         # Markers are read from the streams: a forged one would hide as many events as it claims.
-        if last > last_of[channel] and (last - count != last_of[channel] or kind != EVENTS or count > len(body)):
+        if last > last_of[channel] and (last - count != last_of[channel] or kind not in EVENTS or count > len(body)):
             return frames, False
         region, epoch = streams[channel]
         frame = StampedFrame(region, epoch, last, meta, stamp, body)

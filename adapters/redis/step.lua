@@ -3,8 +3,10 @@
 -- KEYS: node, steps, counters, publishers; streams are named from the same prefix, under the same hash tag. One key more
 --    where nothing is to be pushed to readers.
 -- ARGV: 'publish', then region, epoch, publisher, incarnation, first, count, kind, body for each frame
---    or 'publish+', the same and what it says of keys, or '', for each frame (Extras.encode in sequencing/keyed.py)
---    or 'transfer', source, then sequence, region, epoch, last, meta, stamp, body for each frame
+--    or 'publish+', the same and what it says of keys and further regions, or '', for each frame (Extras.encode in
+--    sequencing/keyed.py)
+--    or 'transfer', source, then sequence, region, epoch, last, meta, stamp, body for each frame; of one of several
+--    regions, those that go the same way: regions, lasts and stamps are lines
 --    or 'close', then region, epoch, following epoch for each ingress to close.
 --
 -- Everything that the frames may touch is read at once and written back at once: calls cost more than numbers.
@@ -138,9 +140,10 @@ local node_epoch, retention, any_epoch = node[1] or '0', tonumber(node[2] or '0'
 local frames, step_fields, counter_fields, publisher_fields = {}, {}, {}, {}
 local source
 
--- What frames say of keys: [[place, key, 1 if it ends, else 0], …], [[key, head], …]. Any publisher can write it, so
--- nothing is written before all of it has been looked at.
-local KEYS_MAX, KEY_BYTES_MAX, EXTRAS_BYTES_MAX = 4096, 200, 65536
+-- What frames say of keys: [[place, key, 1 if it ends, else 0], …], [[key, head, place of its region], …], and the
+-- further regions: [[region, the publisher's first number], …]. Any publisher can write it, so nothing is written before
+-- all of it has been looked at.
+local KEYS_MAX, KEY_BYTES_MAX, EXTRAS_BYTES_MAX, REGIONS_MAX = 4096, 200, 65536, 64
 -- Region → the heads of the keys that are named, how many there are, and the epoch that began with a loss of all, or 0.
 local tables, are_keyed = {}, false
 
@@ -148,28 +151,55 @@ local function is_key(key)
   return type(key) == 'string' and key ~= '' and #key <= KEY_BYTES_MAX
 end
 
-local function extras_of(text, region, count)
+local function is_number(number)
+  return type(number) == 'number' and number % 1 == 0 and number >= 0 and number <= 9007199254740992
+end
+
+local function keys_of(region)
+  local found = tables[region] or { asked = {}, heads = {} }
+  tables[region], are_keyed = found, true
+  return found
+end
+
+-- The parts of a frame: itself, and what it is in its further regions.
+local function parts_of(frame, also)
+  local parts, seen = { frame }, { [frame.region] = true }
+  for i, part in ipairs(also) do
+    local region, first = part[1], part[2]
+    if type(region) ~= 'string' or region == '' or seen[region] or not is_number(first) or i >= REGIONS_MAX then
+      error('ERR a frame names regions as no publisher does')
+    end
+    seen[region] = true
+    parts[i + 1] = {
+      region = region, epoch = frame.epoch, incarnation = frame.incarnation, first = int(first), count = frame.count,
+      body = frame.body, step_field = frame.epoch .. ' ' .. region, publisher_field = region .. '\n' .. frame.publisher,
+    }
+  end
+  return parts
+end
+
+local function read_extras(frame, text)
   if #text > EXTRAS_BYTES_MAX then
     error('ERR what a frame says of keys has ' .. #text .. ' bytes')
   end
   local extras = cjson.decode(text)
-  local names, conditions = extras[1], extras[2]
-  local found = tables[region] or { asked = {}, heads = {} }
-  tables[region], are_keyed = found, true
+  local names, conditions, parts = extras[1], extras[2], parts_of(frame, extras[3] or {})
   for _, named in ipairs(names) do
-    local place = named[1]
-    if not is_key(named[2]) or type(place) ~= 'number' or place % 1 ~= 0 or place < 0 or place >= count then
+    if not is_key(named[2]) or not is_number(named[1]) or named[1] >= frame.count then
       error('ERR a frame names a key as no publisher does')
     end
-    found.asked[named[2]] = true
+    for _, part in ipairs(parts) do
+      keys_of(part.region).asked[named[2]] = true
+    end
   end
   for _, condition in ipairs(conditions) do
-    if not is_key(condition[1]) or type(condition[2]) ~= 'string' then
+    local part = is_number(condition[3]) and parts[condition[3] + 1]
+    if not part or not is_key(condition[1]) or type(condition[2]) ~= 'string' then
       error('ERR a frame has a condition as no publisher has')
     end
-    found.asked[condition[1]] = true
+    keys_of(part.region).asked[condition[1]] = true
   end
-  return extras
+  frame.names, frame.conditions, frame.parts = names, conditions, parts
 end
 
 local publishes = ARGV[1] == 'publish' or ARGV[1] == 'publish+'
@@ -179,17 +209,24 @@ if publishes then
     local region, epoch, publisher = ARGV[at], ARGV[at + 1], ARGV[at + 2]
     local incarnation, first, count = ARGV[at + 3], ARGV[at + 4], ARGV[at + 5]
     local n = #frames + 1
-    frames[n] = {
+    local frame = {
       region = region, epoch = epoch, incarnation = incarnation, first = first, count = tonumber(count),
       meta = ARGV[at + 6] .. ' ' .. count .. ' ' .. incarnation .. ' ' .. first .. ' ' .. publisher,
       body = ARGV[at + 7], step_field = epoch .. ' ' .. region, publisher_field = region .. '\n' .. publisher,
     }
+    frames[n] = frame
     if words == 9 and ARGV[at + 8] ~= '' then
-      frames[n].extras = extras_of(ARGV[at + 8], region, tonumber(count))
+      frame.publisher = publisher
+      read_extras(frame, ARGV[at + 8])
+      for i = 2, #frame.parts do
+        local part, m = frame.parts[i], #step_fields + 1
+        step_fields[m], counter_fields[m] = part.step_field, 'r ' .. part.step_field
+        publisher_fields[2 * m - 1], publisher_fields[2 * m] = part.publisher_field, part.region .. '\n'
+      end
     end
-    step_fields[n] = frames[n].step_field
-    publisher_fields[2 * n - 1], publisher_fields[2 * n] = frames[n].publisher_field, region .. '\n'
-    counter_fields[n] = 'r ' .. frames[n].step_field
+    local m = #step_fields + 1
+    step_fields[m], counter_fields[m] = frame.step_field, 'r ' .. frame.step_field
+    publisher_fields[2 * m - 1], publisher_fields[2 * m] = frame.publisher_field, region .. '\n'
   end
 elseif ARGV[1] == 'close' then
   for at = 2, #ARGV, 3 do
@@ -202,14 +239,20 @@ elseif ARGV[1] == 'close' then
 else
   source = ARGV[2]
   counter_fields[1] = 'i ' .. source
+  local function lines(text)
+    return string.gmatch(text .. '\n', '(.-)\n')
+  end
   for at = 3, #ARGV, 7 do
-    local n = #frames + 1
-    frames[n] = {
-      sequence = tonumber(ARGV[at]), region = ARGV[at + 1], epoch = ARGV[at + 2], last = tonumber(ARGV[at + 3]),
-      meta = ARGV[at + 4], stamp = ARGV[at + 5], body = ARGV[at + 6],
-      step_field = ARGV[at + 2] .. ' ' .. ARGV[at + 1],
-    }
-    step_fields[n] = frames[n].step_field
+    local epoch, parts = ARGV[at + 2], {}
+    local region, last, stamp = lines(ARGV[at + 1]), lines(ARGV[at + 3]), lines(ARGV[at + 5])
+    for name in region do
+      parts[#parts + 1] = {
+        region = name, epoch = epoch, last = tonumber(last()), meta = ARGV[at + 4], stamp = stamp(),
+        body = ARGV[at + 6], step_field = epoch .. ' ' .. name,
+      }
+      step_fields[#step_fields + 1] = parts[#parts].step_field
+    end
+    frames[#frames + 1] = { sequence = tonumber(ARGV[at]), epoch = epoch, parts = parts }
   end
 end
 
@@ -245,10 +288,10 @@ if #earlier_fields > 0 then
 end
 local drawn, accepted_of, reflagged = {}, {}, {}
 if any_epoch and publishes then
-  for _, frame in ipairs(frames) do
-    if frame.epoch == any_epoch and not steps[frame.step_field] then
-      steps[frame.step_field] = { 'I', '-' }
-      reflagged[frame.step_field] = '["I","-"]'
+  for _, field in ipairs(step_fields) do
+    if not steps[field] and string.match(field, '^%d+') == any_epoch then
+      steps[field] = { 'I', '-' }
+      reflagged[field] = '["I","-"]'
       counter_fields[#counter_fields + 1] = NODE
     end
   end
@@ -282,34 +325,38 @@ end
 
 -- Why a frame is refused for what it says of keys; nothing if it is not.
 local function unmet(frame)
-  local found = tables[frame.region]
-  for i, condition in ipairs(frame.extras[2]) do
+  for i, condition in ipairs(frame.conditions) do
+    local region = frame.parts[condition[3] + 1].region
+    local found = tables[region]
     local head = found.heads[condition[1]]
     if not head then
-      local lost = lost_of(frame.region, found)
+      local lost = lost_of(region, found)
       head = lost ~= '0' and lost .. ' 0' or ''
     end
     if head ~= condition[2] then
       return 'conflict ' .. (i - 1) .. ' ' .. (head == '' and '0 0' or head)
     end
   end
-  local last, more = {}, 0
-  for _, named in ipairs(frame.extras[1]) do
+  local last = {}
+  for _, named in ipairs(frame.names) do
     last[named[2]] = named[3]
   end
-  for key, ends in pairs(last) do
-    if (ends == 0) ~= (found.heads[key] ~= nil) then
-      more = more + (ends == 0 and 1 or -1)
+  for _, part in ipairs(frame.parts) do
+    local found, more = tables[part.region], 0
+    for key, ends in pairs(last) do
+      if (ends == 0) ~= (found.heads[key] ~= nil) then
+        more = more + (ends == 0 and 1 or -1)
+      end
     end
-  end
-  if more > 0 and size_of(frame.region, found) + more > KEYS_MAX then
-    return 'full ' .. KEYS_MAX
+    if more > 0 and size_of(part.region, found) + more > KEYS_MAX then
+      return 'full ' .. KEYS_MAX
+    end
   end
 end
 
-local function name_keys(frame)
+local function name_keys(frame, names)
   local found, first = tables[frame.region], frame.last - frame.count + 1
-  for _, named in ipairs(frame.extras[1]) do
+  for _, named in ipairs(names) do
     local key = named[2]
     local head = named[3] == 0 and frame.epoch .. ' ' .. int(first + named[1]) or nil
     if not found.heads[key] then
@@ -357,14 +404,22 @@ end
 -- The egress streams that this call has appended to.
 local first_end, are_several_ends = nil, false
 
-local function pass_on(step, frame)
-  local stamp, size = {}, 0
-  local key = step[2] == '-' and prefix .. 'egress:' .. frame.epoch .. ':' .. frame.region
-  if key then
-    first_end = first_end or key
-    are_several_ends = are_several_ends or key ~= first_end
-    stamp[1], size = NODE .. (are_several_ends and ',-' or ',') .. draw(NODE, 1), 1
-  end
+local function egress_of(step, frame)
+  return step[2] == '-' and prefix .. 'egress:' .. frame.epoch .. ':' .. frame.region
+end
+
+-- Whether the call has ended another frame in another stream before.
+local function is_later(key)
+  return are_several_ends or (first_end ~= nil and key ~= first_end)
+end
+
+local function note_end(key)
+  first_end = first_end or key
+  are_several_ends = are_several_ends or key ~= first_end
+end
+
+local function stamp_of(step, frame, number)
+  local stamp, size = { number }, number and 1 or 0
   if frame.stamp and frame.stamp ~= '' then
     stamp[size + 1], size = frame.stamp, size + 1
   end
@@ -372,17 +427,65 @@ local function pass_on(step, frame)
     stamp[size + 1], stamp[size + 2] = step[i], draw(step[i], 1)
     size = size + 2
   end
-  local stamped, last = table.concat(stamp, ','), int(frame.last)
+  return table.concat(stamp, ',')
+end
+
+local function append(key, frame, stamped)
+  local last = int(frame.last)
+  redis.call('XADD', key, frame.epoch .. '-' .. last, 'm', frame.meta, 's', stamped, 'b', frame.body)
+  push(key, #frames, last, frame.meta, stamped, frame.body)
+  if frame.last > retention then
+    trim(key, frame)
+  end
+end
+
+local function send(target, frame, region, last, stamped)
+  redis.call('XADD', prefix .. 'link:' .. target, draw('o ' .. target, 1) .. '-0',
+    'r', region, 'e', frame.epoch, 'n', last, 'm', frame.meta, 's', stamped, 'b', frame.body)
+end
+
+local function pass_on(step, frame)
+  local key = egress_of(step, frame)
   if key then
-    redis.call('XADD', key, frame.epoch .. '-' .. last, 'm', frame.meta, 's', stamped, 'b', frame.body)
-    push(key, #frames, last, frame.meta, stamped, frame.body)
-    if frame.last > retention then
-      trim(key, frame)
-    end
+    local number = NODE .. (is_later(key) and ',-' or ',') .. draw(NODE, 1)
+    note_end(key)
+    append(key, frame, stamp_of(step, frame, number))
   else
-    local id = draw('o ' .. step[2], 1) .. '-0'
-    redis.call('XADD', prefix .. 'link:' .. step[2], id,
-      'r', frame.region, 'e', frame.epoch, 'n', last, 'm', frame.meta, 's', stamped, 'b', frame.body)
+    send(step[2], frame, frame.region, int(frame.last), stamp_of(step, frame))
+  end
+end
+
+-- The copies of a frame of several regions: they follow one another, and those that go the same way are one entry.
+local function pass_on_all(parts)
+  local ending, targets, leaving, later = {}, {}, {}, {}
+  for i, part in ipairs(parts) do
+    local key = egress_of(steps[part.step_field], part)
+    later[i] = key and is_later(key)
+  end
+  for i, part in ipairs(parts) do
+    local step = steps[part.step_field]
+    local key = egress_of(step, part)
+    if key then
+      local number = NODE .. (later[i] and ',-' or ',') .. draw(NODE, 1)
+      ending[#ending + 1] = { key, part, stamp_of(step, part, number) }
+    else
+      local way = leaving[step[2]]
+      if not way then
+        way = { regions = {}, lasts = {}, stamps = {} }
+        leaving[step[2]], targets[#targets + 1] = way, step[2]
+      end
+      local n = #way.regions + 1
+      way.regions[n], way.lasts[n], way.stamps[n] = part.region, int(part.last), stamp_of(step, part)
+    end
+  end
+  for _, each in ipairs(ending) do
+    note_end(each[1])
+    append(each[1], each[2], each[3])
+  end
+  for _, target in ipairs(targets) do
+    local way = leaving[target]
+    send(target, parts[1], table.concat(way.regions, '\n'), table.concat(way.lasts, '\n'),
+      table.concat(way.stamps, '\n'))
   end
 end
 
@@ -411,7 +514,8 @@ local function close(region, epoch, following)
   return 'ok ' .. epoch .. ' ' .. last
 end
 
-local function publish(frame)
+-- Whether a frame is accepted in its region: nothing, or what it is answered, and 'seen' with the numbers that it got.
+local function look(frame)
   local step = steps[frame.step_field]
   if step and string.sub(step[1], 1, 1) == 'W' then
     if step[1] == 'W0' then
@@ -444,7 +548,7 @@ local function publish(frame)
   end
   local frame_last = first + count - 1
   if last > 0 and frame_last == last then
-    return 'seen ' .. before_epoch .. ' ' .. before_region_last
+    return 'seen', before_epoch, before_region_last
   end
   if first <= last then
     return 'past ' .. int(last)
@@ -452,19 +556,83 @@ local function publish(frame)
   if last > 0 and before_epoch == frame.epoch and first > last + 1 then
     return 'gap ' .. int(last)
   end
-  local refused = frame.extras and unmet(frame)
+end
+
+local function accept(frame)
+  local region_last = draw('r ' .. frame.step_field, frame.count)
+  frame.last = tonumber(region_last)
+  local frame_last = int(tonumber(frame.first) + frame.count - 1)
+  local accepted = frame.incarnation .. ' ' .. frame_last .. ' ' .. frame.epoch .. ' ' .. region_last
+  publishers[frame.publisher_field], accepted_of[frame.publisher_field] = accepted, accepted
+  return region_last
+end
+
+local function publish_alone(frame)
+  local refused, epoch, last = look(frame)
+  if refused then
+    return epoch and refused .. ' ' .. epoch .. ' ' .. last or refused
+  end
+  refused = frame.names and unmet(frame)
   if refused then
     return refused
   end
-  local region_last = draw('r ' .. frame.step_field, count)
-  frame.last = tonumber(region_last)
-  local accepted = frame.incarnation .. ' ' .. int(frame_last) .. ' ' .. frame.epoch .. ' ' .. region_last
-  publishers[frame.publisher_field], accepted_of[frame.publisher_field] = accepted, accepted
-  if frame.extras then
-    name_keys(frame)
+  last = accept(frame)
+  if frame.names then
+    name_keys(frame, frame.names)
   end
-  pass_on(step, frame)
-  return 'ok ' .. frame.epoch .. ' ' .. region_last
+  pass_on(steps[frame.step_field], frame)
+  return 'ok ' .. frame.epoch .. ' ' .. last
+end
+
+-- All of a frame's regions accept it, or none.
+local function publish_in_all(frame)
+  local seen_in, lasts = nil, {}
+  local are_same, looked = true, {}
+  for i, part in ipairs(frame.parts) do
+    local refused, epoch, last = look(part)
+    if refused and not epoch then
+      looked[i] = refused
+    elseif refused then
+      are_same = are_same and (seen_in == nil or seen_in == epoch)
+      seen_in, lasts[#lasts + 1] = seen_in or epoch, last
+    end
+  end
+  for i = 1, #frame.parts do
+    if looked[i] then
+      return looked[i]
+    end
+  end
+  if seen_in then
+    if #lasts < #frame.parts or not are_same then
+      return 'past ' .. lasts[1] -- accepted before, in some of its regions
+    end
+    return 'seen ' .. seen_in .. ' ' .. table.concat(lasts, ' ')
+  end
+  local refused = unmet(frame)
+  if refused then
+    return refused
+  end
+  local lines = { frame.meta }
+  for i, part in ipairs(frame.parts) do
+    lasts[i] = accept(part)
+    lines[i + 1] = part.region .. '\n' .. lasts[i] .. '\n' .. part.first
+    if next(frame.names) then
+      name_keys(part, frame.names)
+    end
+  end
+  local meta = table.concat(lines, '\n')
+  for _, part in ipairs(frame.parts) do
+    part.meta = meta
+  end
+  pass_on_all(frame.parts)
+  return 'ok ' .. frame.epoch .. ' ' .. table.concat(lasts, ' ')
+end
+
+local function publish(frame)
+  if frame.parts and #frame.parts > 1 then
+    return publish_in_all(frame)
+  end
+  return publish_alone(frame)
 end
 
 local function transfer()
@@ -475,12 +643,20 @@ local function transfer()
       if frame.sequence ~= accepted + 1 then
         return { 'gap', int(accepted) }
       end
-      local step = steps[frame.step_field]
-      if not step and tonumber(frame.epoch) > tonumber(node_epoch) then
-        return { 'unknown', int(accepted) }
+      local parts = {}
+      for _, part in ipairs(frame.parts) do
+        local step = steps[part.step_field]
+        if not step and tonumber(frame.epoch) > tonumber(node_epoch) then
+          return { 'unknown', int(accepted) }
+        end
+        if step and step[1] ~= 'S' then
+          parts[#parts + 1] = part
+        end
       end
-      if step and step[1] ~= 'S' then
-        pass_on(step, frame)
+      if #parts == 1 then
+        pass_on(steps[parts[1].step_field], parts[1])
+      else
+        pass_on_all(parts)
       end
       accepted = tonumber(draw(incoming, 1))
     end

@@ -19,7 +19,7 @@ from gamecast.client.following import Following
 from gamecast.client.heartbeat import Heartbeat
 from gamecast.client.history import ReplayOrder, Since
 from gamecast.client.incoming import Incoming
-from gamecast.client.keys import NO_CONDITION, OnlyIf, about_keys
+from gamecast.client.keys import NO_CONDITION, OnlyIf, Regions, about
 from gamecast.client.networks import network_of
 from gamecast.client.outgoing import Outgoing
 from gamecast.client.pulling import Batches, Puller
@@ -220,7 +220,7 @@ class Client:
         await self._network.declare_overlaps(expected)
 
     async def publish(
-        self, region: str, payload: Any, *, key: str | None = None, only_if: OnlyIf = NO_CONDITION
+        self, region: Regions, payload: Any, *, key: str | None = None, only_if: OnlyIf = NO_CONDITION
     ) -> Receipt:
         """Publish an event; returns when the region's ingress has it.
 
@@ -235,14 +235,20 @@ class Client:
         `Event.position`; None: only if it is not set. Or of some keys of the region: key → position. The ingress checks
         it in the step that gives the event its place in the order. Raises `Conflict` otherwise: then nothing was
         published, and the error tells which event came first.
+
+        ``region``: a tuple of several publishes the event to all of them at once, or to none. It has one place in the
+        order, and comes once to each that has any of them: see `Event.regions`. The receipt has `Receipt.positions`. It
+        names its key in all of them; ``only_if`` names (region, key). Raises `NotTogether` where the regions do not
+        enter the network together: on several nodes, and in causal order.
         """
         outgoing = self._halves()[0]
-        if key is None and only_if is NO_CONDITION:
+        if key is None and only_if is NO_CONDITION and type(region) is str:
             return await outgoing.publish(region, payload)
-        return await outgoing.publish(region, payload, about_keys(key, only_if))
+        first, told = about(region, key, only_if)
+        return await outgoing.publish(first, payload, told)
 
     def publish_async(
-        self, region: str, payload: Any, *, key: str | None = None, only_if: OnlyIf = NO_CONDITION
+        self, region: Regions, payload: Any, *, key: str | None = None, only_if: OnlyIf = NO_CONDITION
     ) -> asyncio.Future[Receipt]:
         """Publish an event without waiting: returns a future of its receipt, which fails as `publish` does.
 
@@ -251,12 +257,13 @@ class Client:
         """
         if self._outgoing is None:
             raise NotConnected
-        if key is None and only_if is NO_CONDITION:
+        if key is None and only_if is NO_CONDITION and type(region) is str:
             return self._outgoing.publish_async(region, payload)
-        return self._outgoing.publish_async(region, payload, about_keys(key, only_if))
+        first, told = about(region, key, only_if)
+        return self._outgoing.publish_async(first, payload, told)
 
     def publish_nowait(
-        self, region: str, payload: Any, *, key: str | None = None, only_if: OnlyIf = NO_CONDITION
+        self, region: Regions, payload: Any, *, key: str | None = None, only_if: OnlyIf = NO_CONDITION
     ) -> None:
         """Publish an event and forget it: nothing is returned, and nobody has to wait.
 
@@ -266,10 +273,11 @@ class Client:
         """
         if self._outgoing is None:
             raise NotConnected
-        if key is None and only_if is NO_CONDITION:
+        if key is None and only_if is NO_CONDITION and type(region) is str:
             self._outgoing.publish_nowait(region, payload)
         else:
-            self._outgoing.publish_nowait(region, payload, about_keys(key, only_if))
+            first, told = about(region, key, only_if)
+            self._outgoing.publish_nowait(first, payload, told)
 
     def publish_batch(self, events: Iterable[tuple[str, Any]]) -> asyncio.Future[list[Receipt]]:
         """Publish events, (region, payload) each, without waiting: returns a future of their receipts, in this order.

@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import repeat
 from typing import TYPE_CHECKING
 
 from adapters.places import Position
-from gamecast.event import Event, Gap
+from gamecast.event import Event, Gap, JointEvent
 from sequencing.errors import InvalidInput
-from sequencing.frames import FrameKind, StampedFrame, decode_keyed_body
+from sequencing.frames import UNKNOWN_END, FrameKind, JointPart, StampedFrame, decode_keyed_body, joint_parts
+from sequencing.had import Had
 from sequencing.ready import Missing, Ready
 
 if TYPE_CHECKING:
     from gamecast.recording.tap import Tap
 
-_EVENTS = int(FrameKind.EVENTS)
+_EVENTS, _JOINT = int(FrameKind.EVENTS), int(FrameKind.JOINT)
 
 _new_event = partial(tuple.__new__, Event)
 _NO_KEYS = repeat(None)
 _NOWHERE = 0, 0
+_NEVER = 2**63
 
 
 class EventDecoder:
@@ -33,6 +35,7 @@ class EventDecoder:
         """Region → the position after which its history begins: nothing up to there is delivered."""
         self._passed: dict[str, Position] = {}
         """Region → the position up to which it was decoded."""
+        self._had = Had(self._passed)
         self.delivered_events = 0
         self.gaps = 0
 
@@ -43,15 +46,35 @@ class EventDecoder:
     def begin_after(self, positions: Mapping[str, Position]) -> None:
         """Deliver no events of these regions that the application has had: up to the position of each."""
         self._floors |= positions
+        for region, position in positions.items():
+            self._had.resume(region, position)
 
     def drop(self, regions: Iterable[str]) -> None:
         """Forget where the history of some regions was to begin: they were left."""
         for region in regions:
+            self._had.leave(region)
             self._floors.pop(region, None)
             self._passed.pop(region, None)
 
-    def decode(self, item: Ready | Missing | Gap, batch: list[Event | Gap], *, replayed: bool = False) -> None:
-        """Decode a frame into items for the application. ``replayed``: the frame comes from history."""
+    def not_taken(self, first: Mapping[str, Position], kept: Mapping[str, Sequence[Position]]) -> None:
+        """Note what the application was not given of regions that were left: from the first position of each on, but
+        for some events that were given to it as those of other regions."""
+        for region in first.keys() | kept.keys():
+            epoch, sequence = first.get(region, (_NEVER, 1))
+            self._had.take_back(region, (epoch, sequence - 1), kept.get(region, ()))
+
+    def decode(
+        self,
+        item: Ready | Missing | Gap,
+        batch: list[Event | Gap],
+        *,
+        together: Container[str] = (),
+        replayed: bool = False,
+    ) -> None:
+        """Decode a frame into items for the application. ``replayed``: the frame comes from history.
+
+        ``together``: the regions that come in one order with this one: of an event of several, it has all before.
+        """
         if isinstance(item, Gap):
             self.announce(item, batch)
             return
@@ -61,7 +84,7 @@ class EventDecoder:
             return
         frame, meta = item
         first = frame.last - meta.events + 1
-        if meta.kind != _EVENTS:
+        if meta.kind != _EVENTS and meta.kind != _JOINT:
             reason = f"this version of gamecast knows no frames of kind {meta.kind}: upgrade it"
             self.announce(Gap(frame.region, frame.epoch, first, frame.last, reason), batch)
             return
@@ -69,6 +92,7 @@ class EventDecoder:
             sent_at_ns, payloads, keys = decode_keyed_body(frame.body)
             if len(payloads) != meta.events:
                 raise InvalidInput(f"a frame of {meta.events} events has {len(payloads)}")
+            parts = joint_parts(frame.meta) if meta.kind == _JOINT else ()
         except InvalidInput as error:
             gap = Gap(frame.region, frame.epoch, first, frame.last, f"the frame cannot be read: {error}")
             self.announce(gap, batch)
@@ -78,15 +102,32 @@ class EventDecoder:
         same = repeat(frame.region), repeat(meta.publisher), payloads, repeat(frame.epoch)
         numbers, at_ns = range(first, frame.last + 1), time.time_ns()
         rest = repeat(at_ns), repeat(replayed), keys or _NO_KEYS
-        batch += map(_new_event, zip(*same, numbers, sent_at_ns, *rest, strict=False))
+        if frame.region not in self._passed:
+            self._had.begin(frame.region, (frame.epoch, first - 1))
+        events: Iterator[Event] = map(_new_event, zip(*same, numbers, sent_at_ns, *rest, strict=False))
+        if parts:
+            events = self._once(frame, parts, events, together)
+        before = len(batch)
+        batch += events
         self._passed[frame.region] = frame.epoch, frame.last
-        self.delivered_events += len(payloads)
+        self.delivered_events += len(batch) - before
         if self._tap is not None:
             self._tap.delivered(frame, meta.publisher, first=first, sent_at_ns=sent_at_ns, at_ns=at_ns)
+
+    def _once(
+        self, frame: StampedFrame, parts: Sequence[JointPart], events: Iterable[Event], together: Container[str]
+    ) -> Iterator[Event]:
+        """Yield those events of several regions that no other region has brought."""
+        for event in events:
+            behind = frame.last - event.sequence
+            if not self._had.has(parts, event.epoch, behind, by=event.region):
+                here = (part for part in parts if part.region == event.region or part.region in together)
+                yield JointEvent(*event, tuple((part.region, part.last - behind) for part in here))
 
     def announce(self, gap: Gap, batch: list[Event | Gap]) -> None:
         """Deliver a gap."""
         self.gaps += 1
+        self._had.miss(gap.region, (gap.epoch, gap.last_sequence or UNKNOWN_END))
         if gap.last_sequence:
             self._passed[gap.region] = max(self._passed.get(gap.region, _NOWHERE), (gap.epoch, gap.last_sequence))
         batch.append(gap)

@@ -18,7 +18,7 @@ from gamecast.event import Gap
 from gamecast.positions import NUMBER_DIGITS_MAX, parse_position
 from sequencing.cut import ReadResult
 from sequencing.errors import InvalidInput, UnknownPosition, UnorderedHistory, UsageError, is_passing
-from sequencing.frames import FrameKind, StampedFrame, parse_meta
+from sequencing.frames import CARRIES_EVENTS, FrameKind, StampedFrame, parse_meta
 from sequencing.plan import Plan
 from sequencing.ready import Missing, Ready
 from sequencing.replay import Replay, unordered
@@ -216,7 +216,7 @@ class History:
             for frame in await self._find(wanted, plans):
                 last = ranges[frame.region][1]
                 meta = parse_meta(frame.meta)
-                if meta.kind == FrameKind.EVENTS and (last is None or frame.last <= last):
+                if meta.kind in CARRIES_EVENTS and (last is None or frame.last <= last):
                     found.add(frame.region)
                 elif meta.kind != FrameKind.TICK and (last is None or frame.last < last):
                     after[frame.region] = frame.epoch, frame.last

@@ -8,7 +8,7 @@ frames.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -313,9 +313,17 @@ class Incoming:
         else:
             self._live_batches += 1
             while self._inbox and len(batch) < BATCH_EVENTS:
-                self._decoder.decode(self._inbox.take(), batch)
+                self._decoder.decode(self._inbox.take(), batch, together=self)
         self._taken.set()
         return batch
+
+    def __contains__(self, region: object) -> bool:
+        """Return whether a region comes live, in one order with all others that do."""
+        return region in self._session.joined and region not in self._replays
+
+    def not_taken(self, first: Mapping[str, Position], kept: Mapping[str, Sequence[Position]]) -> None:
+        """Note what was decoded of regions that were left, and dropped; see `EventDecoder.not_taken`."""
+        self._decoder.not_taken(first, kept)
 
     def drain(self) -> None:
         """Let reading end when nothing more comes; iteration ends after what has been read."""

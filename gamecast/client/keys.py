@@ -1,4 +1,5 @@
-"""What a call of publish says of keys: which one the event names, and what must be so for it to be published."""
+"""What a call of publish says beside the payload: the event's further regions, which key it names, and what must be so
+for it to be published."""
 
 from __future__ import annotations
 
@@ -8,7 +9,8 @@ from typing import Final, NamedTuple
 from gamecast.positions import parse_position
 from sequencing.errors import InvalidName, UsageError
 from sequencing.keyed import CONDITIONS_MAX, Condition
-from sequencing.names import check_key
+from sequencing.names import check_key, check_region
+from sequencing.together import REGIONS_MAX
 
 
 class NoCondition:
@@ -20,50 +22,96 @@ class NoCondition:
 
 NO_CONDITION: Final = NoCondition()
 
-OnlyIf = str | Mapping[str, str | None] | NoCondition | None
-"""The position of the last event that set a key, None where it must not be set, or these of some keys."""
+OnlyIf = str | Mapping[str, str | None] | Mapping[tuple[str, str], str | None] | NoCondition | None
+"""The position of the last event that set a key, None where it must not be set, or these of some keys; of an event of
+several regions, of (region, key) each."""
+
+Regions = str | tuple[str, ...]
+"""A region, or several at once."""
 
 
 class About(NamedTuple):
-    """What an event says of keys."""
+    """What an event says of keys, and its regions if they are several."""
 
     key: str | None = None
     conditions: tuple[Condition, ...] = ()
+    regions: tuple[str, ...] = ()
 
 
 ABOUT_NOTHING: Final = About()
 
 
-def about_keys(key: str | None, only_if: OnlyIf) -> About:
-    """Return the arguments of a call, checked; raises `InvalidName`, and `UsageError` for a wrong condition."""
-    if key is None and only_if is NO_CONDITION:
-        return ABOUT_NOTHING
+def about(regions: Regions, key: str | None, only_if: OnlyIf) -> tuple[str, About]:
+    """Return the first region, and what else a call says, checked.
+
+    Raises `InvalidName`, and `UsageError` for wrong regions or a wrong condition.
+    """
+    several = () if isinstance(regions, str) else _several(regions)
     if key is not None:
         check_key(key)
+    conditions = _conditions(key, only_if, several)
+    if isinstance(regions, str):
+        return regions, About(key, conditions) if key is not None or conditions else ABOUT_NOTHING
+    if len(several) == 1:
+        conditions = tuple(condition._replace(part=0) for condition in conditions)
+        return several[0], About(key, conditions) if key is not None or conditions else ABOUT_NOTHING
+    return several[0], About(key, conditions, several)
+
+
+def _several(regions: object) -> tuple[str, ...]:
+    if not isinstance(regions, tuple):
+        return (check_region(regions),)
+    named = tuple(check_region(region) for region in regions)
+    if not named or len(set(named)) < len(named):
+        raise UsageError(f"an event of several regions names each of them once, not {regions!r}")
+    if len(named) > REGIONS_MAX:
+        raise UsageError(f"an event has {REGIONS_MAX} regions at most, not {len(named)}")
+    return named
+
+
+def _conditions(key: str | None, only_if: OnlyIf, several: tuple[str, ...]) -> tuple[Condition, ...]:
     if isinstance(only_if, NoCondition):
-        return About(key)
+        return ()
     if isinstance(only_if, Mapping):
         if not only_if:
             raise UsageError("only_if has no key: leave it out where there is no condition")
-        if len(only_if) > CONDITIONS_MAX:
-            raise UsageError(f"only_if has {len(only_if)} keys, and {CONDITIONS_MAX} are the most")
-        return About(key, tuple(_condition(each, position) for each, position in only_if.items()))
-    if key is None:
+        found = tuple(_condition(*_place(each, several), position) for each, position in only_if.items())
+    elif key is None:
         raise UsageError("only_if is a condition on key=…: give that, or a mapping of keys to positions")
-    return About(key, (_condition(key, only_if),))
+    elif len(several) > 1 and only_if is not None:
+        raise UsageError(
+            "an event of several regions has a position in each: say only_if={(region, key): position, …}, or None if "
+            "the key must be set in none of them"
+        )
+    else:
+        found = tuple(_condition(key, part, only_if) for part in range(len(several) or 1))
+    if len(found) > CONDITIONS_MAX:
+        raise UsageError(f"only_if has {len(found)} conditions, and {CONDITIONS_MAX} are the most")
+    return found
 
 
-def _condition(key: object, position: object) -> Condition:
+def _place(named: object, several: tuple[str, ...]) -> tuple[object, int]:
+    """Return the key of a condition, and the place of its region."""
+    if not several:
+        return named, 0
+    if not isinstance(named, tuple) or len(named) != 2 or named[0] not in several:
+        raise UsageError(
+            f"of an event of several regions, only_if names (region, key), with one of its regions, not {named!r}"
+        )
+    return named[1], several.index(named[0])
+
+
+def _condition(key: object, part: int, position: object) -> Condition:
     try:
         checked = check_key(key)
     except InvalidName as error:
         raise InvalidName(f"in only_if, {error}") from error
     if position is None:
-        return Condition(checked, None)
+        return Condition(checked, None, part)
     found = parse_position(position)
     if found is None:
         raise UsageError(
             f"the condition on key {checked!r} is the position of the event that set it, as in Event.position, or "
             f"None, not {position!r}"
         )
-    return Condition(checked, found)
+    return Condition(checked, found, part)

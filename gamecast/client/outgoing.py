@@ -242,16 +242,36 @@ class Outgoing:
     ) -> None:
         if about is ABOUT_NOTHING:
             node = self._session.publish(region, encoded, binary, time.time_ns(), token)
+        elif about.regions:
+            node = self._publish_joint(encoded, binary, token, about)
         else:
-            key, conditions = about
             deletes = not binary and encoded == NULL
             node = self._session.publish_keyed(
-                *(region, encoded, binary, time.time_ns(), token), key=key, deletes=deletes, conditions=conditions
+                *(region, encoded, binary, time.time_ns(), token),
+                key=about.key,
+                deletes=deletes,
+                conditions=about.conditions,
             )
         if node is not None:
             self._nodes[node].wake.set()
         else:
-            self._await_place(region)
+            for each in about.regions or (region,):
+                self._await_place(each)
+
+    def _publish_joint(
+        self, encoded: bytes, binary: bool, token: ReceiptFuture | PublishErrorReporter, about: About
+    ) -> str | None:
+        if self._causal:
+            raise UsageError("with ordering='causal' an event has one region: publish to each")
+        for region in about.regions:
+            self._require_fit(region)
+        deletes = not binary and encoded == NULL
+        return self._session.publish_joint(
+            *(about.regions, encoded, binary, time.time_ns(), token),
+            key=about.key,
+            deletes=deletes,
+            conditions=about.conditions,
+        )
 
     def _await_place(self, region: str) -> None:
         if region not in self._unplaced:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator
 from typing import NamedTuple, Self
 
 from adapters.places import Position
 from gamecast.arguments import check_take
 from gamecast.client.incoming import Incoming
 from gamecast.client.watching import Callbacks
-from gamecast.event import Event, Gap
+from gamecast.event import Event, Gap, JointEvent
 from sequencing.errors import NotConnected
 
 
@@ -69,11 +69,13 @@ class Puller:
         if self._coming is not None and self._coming.done() and self._coming.exception() is None:
             self._current.extend(self._coming.result() or ())
             self._coming = None
-        kept = [event for event in self._current if event.region not in regions]
+        left = _Left(regions)
+        for taken in self._taking:
+            taken[:] = left.without(taken)
+        kept = [*left.without(self._current)]
         self._current.clear()
         self._current.extend(kept)
-        for taken in self._taking:
-            taken[:] = [event for event in taken if event.region not in regions]
+        self._incoming.not_taken(left.first, left.kept)
         self._ended_replays = [staying for ended in self._ended_replays if (staying := ended.difference(regions))]
         self._look_for_awaited()
 
@@ -184,6 +186,36 @@ class Puller:
         ended, self._ended_replays = self._ended_replays, []
         for regions in ended:
             self._caught_up.tell(regions)
+
+
+class _Left:
+    """Drops what was read of regions that are left, and was not taken: an event of others, too, stays as one of
+    those."""
+
+    def __init__(self, regions: Collection[str]) -> None:
+        self._regions = regions
+        self.first: dict[str, Position] = {}
+        """Region → the position of the first event that was dropped."""
+        self.kept: dict[str, list[Position]] = {}
+        """Region → the positions of the events that stay."""
+
+    def without(self, events: Iterable[Event | Gap]) -> Iterator[Event | Gap]:
+        """Yield what stays, in order."""
+        for event in events:
+            if isinstance(event, JointEvent):
+                places = [(region, (event.epoch, number)) for region, number in event.parts if region in self._regions]
+                stays = event.within([region for region in event.regions if region not in self._regions])
+                for region, place in places:
+                    if stays is not None:
+                        self.kept.setdefault(region, []).append(place)
+                    else:
+                        self.first.setdefault(region, place)
+                if stays is not None:
+                    yield stays
+            elif event.region not in self._regions:
+                yield event
+            elif isinstance(event, Event):
+                self.first.setdefault(event.region, (event.epoch, event.sequence))
 
 
 class _Awaited(NamedTuple):

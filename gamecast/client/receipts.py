@@ -12,7 +12,7 @@ import orjson
 
 from gamecast.client.bundle import Bundle
 from gamecast.client.watching import PublishErrorReporter
-from gamecast.event import Receipt
+from gamecast.event import JointReceipt, Receipt
 from sequencing.errors import GamecastError
 from sequencing.resolved import Resolved
 
@@ -62,7 +62,9 @@ class Receipts:
         if resolved.error is None:
             self.published_events += len(resolved.tokens)
             same = repeat(resolved.region), repeat(resolved.epoch)
-            receipts = map(_new_receipt, zip(*same, count(resolved.first_sequence), strict=False))
+            receipts: Iterator[Receipt] = map(_new_receipt, zip(*same, count(resolved.first_sequence), strict=False))
+            if resolved.also:
+                receipts = _joint_receipts(resolved)
             if not self.has_other_tokens:
                 _receive(cast("list[ReceiptFuture]", resolved.tokens), receipts)
                 return
@@ -124,6 +126,14 @@ class _Failed(NamedTuple):
     resolved: Resolved[Token]
     begin: int
     end: int
+
+
+def _joint_receipts(resolved: Resolved[Token]) -> Iterator[Receipt]:
+    """Yield the receipts of events of several regions."""
+    firsts = [(resolved.region, resolved.first_sequence), *resolved.also]
+    for place in range(len(resolved.tokens)):
+        parts = tuple((region, first + place) for region, first in firsts)
+        yield JointReceipt(resolved.region, resolved.epoch, resolved.first_sequence + place, parts)
 
 
 def _payloads_of(failed: Iterable[_Failed]) -> list[Any]:

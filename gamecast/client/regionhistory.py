@@ -13,7 +13,7 @@ from gamecast.client.history import LATE_S_MAX, is_of_another, never_given, of_a
 from gamecast.client.inbox import MARKERS
 from gamecast.event import Event, Gap
 from sequencing.errors import InvalidInput
-from sequencing.frames import UNKNOWN_END, FrameKind, StampedFrame, decode_keyed_body, parse_meta
+from sequencing.frames import CARRIES_EVENTS, UNKNOWN_END, FrameKind, StampedFrame, decode_keyed_body, parse_meta
 from sequencing.plan import Plan
 
 FRAMES_MAX = 64
@@ -174,7 +174,7 @@ class RegionHistory:
                 items.append(Gap(frame.region, frame.epoch, sequence + 1, last, GONE))
             if meta.kind in MARKERS:
                 return frame.last
-            if meta.kind != FrameKind.EVENTS:
+            if meta.kind not in CARRIES_EVENTS:
                 raise InvalidInput(f"this version of gamecast knows no frames of kind {meta.kind}: upgrade it")
             sent_at_ns, payloads, keys = decode_keyed_body(frame.body)
             if len(payloads) != meta.events:

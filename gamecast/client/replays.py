@@ -61,12 +61,12 @@ class Replay:
         while self._found and len(batch) < events_max:
             item = self._found.popleft()
             if isinstance(item, Missing) or item.meta.kind not in MARKERS:
-                decoder.decode(item, batch, replayed=True)
+                decoder.decode(item, batch, together=self.regions, replayed=True)
         if not self._is_read or self._found:
             return False
         is_end = self.late.events <= events_max
         while self.late and (is_end or len(batch) < events_max):
-            decoder.decode(self.late.take(), batch, replayed=True)
+            decoder.decode(self.late.take(), batch, together=self.regions, replayed=True)
         return not self.late
 
     def drop(self, regions: AbstractSet[str]) -> None:
@@ -103,6 +103,10 @@ class Replays:
 
     def __bool__(self) -> bool:
         return bool(self._all)
+
+    def __contains__(self, region: object) -> bool:
+        """Return whether the history of a region is being delivered."""
+        return region in self._of
 
     @property
     def events(self) -> int:

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from analytics.session.schema import DELIVERIES, FRAMES, PUBLISHES, RECEIVES, STAMPS, TABLE_OF, Table
 from gamecast.recording.files import writable_schema
 from gamecast.recording.sent_times import IntArray, sent_times
-from sequencing.frames import FrameKind
+from sequencing.frames import CARRIES_EVENTS
 
 Columns = Sequence[Sequence[Any]]
 
@@ -198,7 +198,7 @@ def frames(noted: Columns) -> pa.Table:
         noted_at_ns=np.array(at, np.int64),
         first_sent_at_ns=pa.array(first_sent, pa.int64()),
     )
-    return rows.filter(pc.equal(kind, int(FrameKind.EVENTS)))
+    return rows.filter(pc.is_in(kind, pa.array(sorted(map(int, CARRIES_EVENTS)), kind.type)))
 
 
 def _metas(metas: Sequence[bytes]) -> tuple[pa.Array, pa.Array, pa.Array]:
@@ -209,7 +209,10 @@ def _metas(metas: Sequence[bytes]) -> tuple[pa.Array, pa.Array, pa.Array]:
     kind, events = (pc.list_element(parts, place).cast(pa.int64()) for place in (0, 1))
     if pc.min(events).as_py() < 1:
         raise ValueError("a frame takes at least one number of its region")
-    return kind, events, pc.list_element(parts, 4)
+    publisher = pc.list_element(parts, 4)
+    if pc.any(pc.match_substring(publisher, "\n")).as_py():  # of frames of several regions, which name them behind
+        publisher = pc.list_element(pc.split_pattern(publisher, "\n", max_splits=1), 0)
+    return kind, events, publisher
 
 
 def stamps(host: str, noted: Columns) -> pa.Table:

@@ -27,7 +27,7 @@ from adapters.redis.tap import Look, NodeTap, Seen
 from adapters.urls import as_user_of
 from gamecast.recording.recorder import Recorder
 from sequencing.errors import GamecastError, InvalidInput, is_passing
-from sequencing.frames import FrameKind, parse_meta, parse_stamp
+from sequencing.frames import CARRIES_EVENTS, parse_meta, parse_stamp
 from sequencing.listing import listed
 from sequencing.plan import Plan
 from sequencing.record import Record
@@ -255,7 +255,7 @@ class OutsideTap:
         except InvalidInput:
             self._recorder.count_lost("frames", "unread", 1)
             return
-        if kind != FrameKind.EVENTS:
+        if kind not in CARRIES_EVENTS:
             return
         plan = self._plan_of(region, epoch, node)
         if plan is None:

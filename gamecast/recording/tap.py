@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import repeat
 from operator import itemgetter
 from struct import pack
@@ -102,7 +102,9 @@ class Tap:
         self._deliveries.append(note)
 
     def published(self, resolved: Resolved[Any]) -> None:
-        """Note the fate of the events of a frame."""
+        """Note the fate of the events of a frame; of one of several regions, in each of them."""
+        for region, first in resolved.also:
+            self.published(replace(resolved, region=region, first_sequence=first, also=()))
         events = len(resolved.tokens)
         if self._is_full("publishes", events):
             return

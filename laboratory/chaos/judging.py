@@ -53,10 +53,10 @@ def judge_run(notes: Notes, kept: Iterable[Kept], unrest: str = "", *, lossy: ra
     so; ``lossy``: the epochs in which events may be lost, if a gap announces it.
     Raises `InvalidInput` for an event with two regions or senders.
     """
-    there: set[str] = set()
+    there: set[tuple[str, str]] = set()
     drawn: dict[str, set[Drawn]] = {}
     for frame in kept:
-        there.update(frame.events)
+        there.update((frame.region, event) for event in frame.events)
         of_region = drawn.setdefault(frame.region, set())
         of_region.update(Drawn(frame.epoch, number, event) for event, number in frame.numbered())
     for life in notes.lives:

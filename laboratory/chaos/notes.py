@@ -192,7 +192,7 @@ class _NodeReader:
                     requires = (parse_position(note["only_if"]),) if "only_if" in note else ()
                     life.attempts[note["event"]] = Tried(note["region"], key, requires, at)
             case "receipt":
-                session.receipts[note["event"]] = note["epoch"], note["sequence"]
+                session.receipts[note["event"]] = {self._region_of[note["event"]]: (note["epoch"], note["sequence"])}
                 life.seen.append((note["event"], self._region_of[note["event"]], note["epoch"], note["sequence"]))
                 if (tried := life.attempts.get(note["event"])) is not None:
                     tried.ended_ns = at

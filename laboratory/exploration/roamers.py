@@ -334,7 +334,7 @@ class Roamer:
                 diary.delivered += [
                     (event, item.frame.region, event.split(".")[1], 0.0, None) for event in events_of(item)
                 ]
-                assert item.meta.publisher != self.name or own_number(item.frame.meta, 1)
+                assert item.meta.publisher != self.name or own_number(item.frame.meta, 1, item.frame.region)
         current = {name for name, _, until in diary.sessions if until is None}
         for region in sorted(self.session.joined - current):
             diary.sessions.append((region, len(diary.delivered), None))

@@ -124,7 +124,7 @@ class ChangingWorld:
             session.past = dict(view.past)
             sessions.append(session)
         drawn = self._drawn(state)
-        kept = {each.event for events in drawn.values() for each in events}
+        kept = {(region, each.event) for region, events in drawn.items() for each in events}
         run = Run(sessions, drawn, kept, published, unrest, self.change.causal, self.change.ordering != "overlap")
         return tuple(violations(run))
 

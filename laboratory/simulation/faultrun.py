@@ -12,7 +12,7 @@ from laboratory.simulation.engine import Engine, Process, Weather
 from laboratory.simulation.judging import Drawn, Run, violations
 from laboratory.simulation.network import Network, events_in
 from laboratory.simulation.server import Server
-from sequencing.frames import FrameKind, parse_meta
+from sequencing.frames import CARRIES_EVENTS, parse_meta
 from sequencing.plan import Ordering
 
 REST_MS = 20_000.0
@@ -249,10 +249,10 @@ def _drawn(network: Network) -> dict[str, list[Drawn]]:
     return found
 
 
-def _kept(network: Network) -> set[str]:
+def _kept(network: Network) -> set[tuple[str, str]]:
     streams = (stream for machine in network.machines.values() for stream in machine.egress.values())
-    frames = (frame for stream in streams for frame in stream if parse_meta(frame.meta).kind == FrameKind.EVENTS)
-    return {event for frame in frames for event in events_in(frame.body)}
+    frames = (frame for stream in streams for frame in stream if parse_meta(frame.meta).kind in CARRIES_EVENTS)
+    return {(frame.region, event) for frame in frames for event in events_in(frame.body)}
 
 
 def _may_lose(network: Network) -> dict[tuple[str, int], bool]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from laboratory.simulation.network import KeyedFrame
-from laboratory.simulation.server import Diary
+from laboratory.simulation.server import Diary, regions_of
 from sequencing.checkers import DeliverySequence, judge
 
 
@@ -28,15 +28,15 @@ class Drawn(NamedTuple):
 class Run:
     """A finished run.
 
-    ``drawn``: region → the events that its ingresses accepted, in order; ``kept``: the events that are in the egress
-    streams at the end; ``may_lose``: the epochs, (region, epoch) each, whose path visits a node that has forgotten
-    something → whether the amount may be unknown, because it is the first or the last of the path; ``unrest``: why the
-    run did not come to rest in time, if so.
+    ``drawn``: region → the events that its ingresses accepted, in order; ``kept``: the events, (region, event) each,
+    that are in the egress streams at the end; ``may_lose``: the epochs, (region, epoch) each, whose path visits a node
+    that has forgotten something → whether the amount may be unknown, because it is the first or the last of the path;
+    ``unrest``: why the run did not come to rest in time, if so.
     """
 
     sessions: Sequence[Diary]
     drawn: Mapping[str, Sequence[Drawn]]
-    kept: AbstractSet[str]
+    kept: AbstractSet[tuple[str, str]]
     published_ms: Mapping[str, float]
     unrest: str
     causal: bool
@@ -48,7 +48,7 @@ class Run:
 
 def violations(run: Run) -> list[str]:
     """Return the violations of a run, the gravest first; empty if there are none."""
-    checks = (_order, _integrity, _conditions, _agreement, _durability, _causality, _liveness)
+    checks = (_order, _integrity, _joint, _conditions, _agreement, _durability, _causality, _liveness)
     return [what for check in checks for what in check(run)]
 
 
@@ -57,11 +57,12 @@ def _order(run: Run) -> Iterator[str]:
     sequences = [
         DeliverySequence(
             session.name,
-            [delivered.event for delivered in session.deliveries if delivered.event],
-            [delivered.region for delivered in session.deliveries if delivered.event],
-            [delivered.sender for delivered in session.deliveries if delivered.event],
+            [delivered.event for delivered in handed],
+            ["+".join(regions_of(delivered.event)) or delivered.region for delivered in handed],
+            [delivered.sender for delivered in handed],
         )
         for session in run.sessions
+        for handed in ([each for each in session.deliveries if each.event and not each.is_again],)
     ]
     order: dict[str, list[str]] = {}
     for session in run.sessions:
@@ -71,6 +72,29 @@ def _order(run: Run) -> Iterator[str]:
         yield f"order: {verdict.first.describe() if verdict.first else verdict}"
     elif verdict.cycles and run.rings_ordered:
         yield f"acyclicity: {verdict.first.describe() if verdict.first else verdict}"
+    rank = {event: place for events in order.values() for place, event in enumerate(events)}
+    for session in run.sessions:
+        last: dict[tuple[str, str], int] = {}
+        for each in session.deliveries:
+            if (place := rank.get(each.event, -1)) >= 0:
+                if place <= last.get((each.region, each.sender), -1):
+                    yield f"order: {session.name} got {each.event} in {each.region} after a later one of its publisher"
+                    return
+                last[each.region, each.sender] = place
+
+
+def _joint(run: Run) -> Iterator[str]:
+    """An event of several regions is accepted in all of them or in none, and handed out once to each that has any."""
+    accepted = {(region, each.event) for region, drawn in run.drawn.items() for each in drawn}
+    for region, event in accepted:
+        if lacking := [other for other in regions_of(event) if (other, event) not in accepted]:
+            yield f"joint: {event} was accepted in {region}, and not in {lacking}"
+    for session in run.sessions:
+        had: set[str] = set()
+        for each in session.deliveries:
+            if each.is_again and each.event not in had:
+                yield f"joint: {session.name} was not given {each.event}, and passed over its copy in {each.region}"
+            had.add(each.event)
 
 
 def _integrity(run: Run) -> Iterator[str]:
@@ -97,7 +121,7 @@ def _conditions(run: Run) -> Iterator[str]:
             yield f"conditions: {session.name} was told that {sorted(wrong)} were refused, and they were accepted"
     last: dict[tuple[str, str], Named] = {}
     for frame in sorted(run.keyed, key=lambda each: (each.region, each.epoch, each.first)):
-        for key, position in frame.extras.conditions:
+        for key, position, _ in frame.extras.conditions:
             named = last.get((frame.region, key))
             if not _holds(named, position, frame.epoch):
                 yield f"conditions: {frame} was accepted, and {key} was last named by {named}"
@@ -140,7 +164,7 @@ def _agreement(run: Run) -> Iterator[str]:
                         for index, each in enumerate(drawn)
                         if each.epoch == gap.epoch and gap.first <= each.number <= (gap.last or each.number)
                     ]
-                    if there := [drawn[index].event for index in covered if drawn[index].event in run.kept]:
+                    if there := [event for index in covered if (region, event := drawn[index].event) in run.kept]:
                         yield f"agreement: {session.name} was told that it misses {there}, which are there"
                 if covered and end < 0:
                     begin = end = covered[0]
@@ -166,14 +190,17 @@ def _after(run: Run, each: Drawn, joined_ms: float) -> bool:
 
 def _durability(run: Run) -> Iterator[str]:
     """An event with a receipt has the number on it, and exists, unless a node has forgotten it."""
-    drawn = {each.event: (region, each) for region, events in run.drawn.items() for each in events}
+    drawn = {(region, each.event): each for region, events in run.drawn.items() for each in events}
     for session in run.sessions:
-        for event, receipt in session.receipts.items():
-            region, each = drawn[event]
-            if receipt != (each.epoch, each.number):
-                yield f"durability: {event} has the receipt {receipt}, and is {each}"
-            if event not in run.kept and (region, each.epoch) not in run.may_lose:
-                yield f"durability: {event} has a receipt and is gone"
+        for event, receipts in session.receipts.items():
+            if receipts.keys() != set(regions_of(event) or receipts):
+                yield f"durability: {event} has the receipts {receipts}"
+            for region, receipt in receipts.items():
+                each = drawn[region, event]
+                if receipt != (each.epoch, each.number):
+                    yield f"durability: {event} has the receipt {receipt}, and is {each}"
+                if (region, event) not in run.kept and (region, each.epoch) not in run.may_lose:
+                    yield f"durability: {event} has a receipt and is gone"
 
 
 def _causality(run: Run) -> Iterator[str]:

@@ -15,7 +15,7 @@ from laboratory.simulation.lines import plan_along
 from placement.planner import make_plan
 from sequencing.beside import granted_beside, moving_regions, rebased, to_prepare
 from sequencing.everywhere import everywhere
-from sequencing.frames import FrameKind, LinkedFrame, PublishedFrame, decode_body
+from sequencing.frames import CARRIES_EVENTS, LinkedFrame, PublishedFrame, decode_body
 from sequencing.keyed import NO_EXTRAS, Extras
 from sequencing.manager import next_record
 from sequencing.membership import Membership
@@ -256,11 +256,14 @@ class Network:
         them."""
         answers = self.machines[node].publish(frames)
         for frame, answer in zip(frames, answers, strict=True):
-            if answer.verdict is Verdict.OK and frame.kind is FrameKind.EVENTS:
-                epoch, last = answer.numbers
-                self.drawn.setdefault((frame.region, epoch), {})[last] = tuple(events_in(frame.body))
-                if frame.extras is not NO_EXTRAS:
-                    self.keyed.append(KeyedFrame(frame.region, epoch, last - frame.count + 1, frame.extras))
+            if answer.verdict is Verdict.OK and frame.kind in CARRIES_EVENTS:
+                epoch, *lasts = answer.numbers
+                for part, ((region, _), last) in enumerate(zip(frame.parts, lasts, strict=True)):
+                    self.drawn.setdefault((region, epoch), {})[last] = tuple(events_in(frame.body))
+                    if frame.extras is not NO_EXTRAS:
+                        conditions = tuple(each for each in frame.extras.conditions if each.part == part)
+                        extras = replace(frame.extras, conditions=conditions)
+                        self.keyed.append(KeyedFrame(region, epoch, last - frame.count + 1, extras))
         return answers
 
     def crash(self, process: Process) -> None:

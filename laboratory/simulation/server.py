@@ -14,9 +14,10 @@ from gamecast.positions import parse_position
 from laboratory.simulation.engine import Call, Lost, Process, Signal, Sleep, Task
 from laboratory.simulation.network import Network, events_in
 from sequencing.cut import NodeReads, Streams
-from sequencing.errors import Conflict, PublishUncertain
+from sequencing.errors import Conflict, NotTogether, PublishUncertain
 from sequencing.followed import Read
-from sequencing.frames import FrameKind, StampedFrame, node_number
+from sequencing.frames import CARRIES_EVENTS, UNKNOWN_END, StampedFrame, joint_parts, node_number
+from sequencing.had import Had
 from sequencing.keyed import Condition, Position
 from sequencing.node import Node
 from sequencing.ready import Missing, Ready
@@ -37,7 +38,12 @@ class Delivered:
     sender: str
     at_ms: float
     missing: Missing | None = None
+    is_again: bool = False
+    """Whether the application had this event of several regions by another one."""
 
+
+JOINT = 0.15
+"""So many of the events go to several regions, where these are together."""
 
 KEYS = "xyz"
 KEYED = 0.3
@@ -57,10 +63,10 @@ class Diary:
     joined: list[tuple[str, int, int | None]] = field(default_factory=list)
     """(region, deliveries so far when it was joined, and when it was left; None for never)."""
     joined_ms: list[float] = field(default_factory=list)
-    receipts: dict[str, tuple[int, int]] = field(default_factory=dict)
-    """Event → (epoch, number)."""
+    receipts: dict[str, dict[str, tuple[int, int]]] = field(default_factory=dict)
+    """Event → its regions → (epoch, number)."""
     refused: set[str] = field(default_factory=set)
-    """Events that were certainly not published, because of their conditions."""
+    """Events that were certainly not published, because of their conditions, or because their regions have parted."""
     uncertain: set[str] = field(default_factory=set)
     """Events of which the publisher was told that nobody knows what became of them."""
     ended: bool = False
@@ -141,6 +147,8 @@ class _Life:
         self.unplaced: set[str] = set()
         self.is_planned = not self.network.alone_ms
         self.known: set[str] = set()
+        self.passed: dict[str, Position] = {}
+        self.had = Had(self.passed)
         self.naming: dict[str, tuple[tuple[str, str], bool] | None] = {}
         """Event without a fate that says something of keys → the (region, key) that it names, and whether it deletes
         it."""
@@ -262,7 +270,6 @@ class _Life:
             except Lost:
                 continue
             self._carry_out(self.session.answered(node, answers))
-            self.engine.give(self.to_renew)
             if any(answer.verdict == "wait" for answer in answers):
                 yield Sleep(2)
 
@@ -300,56 +307,81 @@ class _Life:
     def _publish(self, region: str) -> None:
         server = self.server
         server.published += 1
-        event = f"{region}.{server.name}.{server.published}"
+        others = self._others(region, f"{region}.{server.name}.{server.published}")
+        event = f"{'+'.join((region, *others))}.{server.name}.{server.published}"
         self.diary.past[event] = self.network.past[event] = frozenset(self.known)
         self.known.add(event)
         server.published_ms[event] = self.engine.now
         self.diary.published.append((event, region))
-        self.undelivered.setdefault(region, set()).add(event)
-        node = self._add(region, event)
+        for each in (region, *others):
+            self.undelivered.setdefault(each, set()).add(event)
+        node = self._add((region, *others), event)
         if node is not None:
             self.engine.give(self.to_publish[node])
         else:
-            self.unplaced.add(region)
+            self.unplaced |= {region, *others}
             self.engine.give(self.to_tell)
 
-    def _add(self, region: str, event: str) -> str | None:
+    def _others(self, region: str, event: str) -> tuple[str, ...]:
+        """Return the further regions of an event: most have none."""
+        server, random = self.server, Random(f"{event} together")
+        if random.random() >= JOINT or server.causal:
+            return ()
+        others = tuple(random.sample(server.regions, min(len(server.regions), random.choice((1, 1, 2)))))
+        others = tuple(other for other in others if other != region)
+        return others if self.session.are_together((region, *others)) else ()
+
+    def _add(self, regions: tuple[str, ...], event: str) -> str | None:
         """Buffer an event, some with a key, a condition, or both; return the node that it waits for, if it has one."""
         # Of its own, so that a seed's other events stay as they are.
-        random = Random(event)
+        random, region = Random(event), regions[0]
         key = region, random.choice(KEYS)
         if random.random() >= KEYED:
+            if len(regions) > 1:
+                return self.session.publish_joint(regions, event.encode(), True, 0, event)
             return self.session.publish(region, event.encode(), True, 0, event)
         deletes, head = random.random() < 0.15, self.server.heads.get(key)
         conditions = (Condition(key[1], head),) if random.random() < 0.7 else ()
+        if conditions and len(regions) > 1:
+            part = random.randrange(len(regions))
+            conditions = (Condition(key[1], self.server.heads.get((regions[part], key[1])), part),)
         names = random.random() < 0.9 or not conditions
         self.naming[event] = (key, deletes) if names else None
         about: Any = {"key": key[1] if names else None, "deletes": deletes, "conditions": conditions}
+        if len(regions) > 1:
+            return self.session.publish_joint(regions, event.encode(), True, 0, event, **about)
         return self.session.publish_keyed(region, event.encode(), True, 0, event, **about)
 
     def _resolve(self, resolved: Resolved[str]) -> None:
         error, events = resolved.error, resolved.tokens
-        assert error is None or isinstance(error, (PublishUncertain, Conflict)), error
+        assert error is None or isinstance(error, (PublishUncertain, Conflict, NotTogether)), error
+        if isinstance(error, NotTogether):
+            assert all(map(regions_of, events))
+            self.diary.refused.update(events)
         if isinstance(error, Conflict):
             self.diary.refused.update(events)
             self.server.heads[error.region, error.key] = parse_position(error.position)
         elif error is not None:
-            self.diary.uncertain.update(events)
+            self.diary.uncertain.update([] if error.definite else events)
         else:
-            self.diary.receipts |= {
-                event: (resolved.epoch, number) for number, event in enumerate(events, resolved.first_sequence)
-            }
+            for region, first in ((resolved.region, resolved.first_sequence), *resolved.also):
+                for number, event in enumerate(events, first):
+                    self.diary.receipts.setdefault(event, {})[region] = resolved.epoch, number
         for event in events:
             if (named := self.naming.pop(event, None)) is not None and error is None:
-                self.server.heads[named[0]] = None if named[1] else self.diary.receipts[event]
-        if resolved.error is not None or resolved.epoch <= self.over.get(resolved.region, 0):
-            self.undelivered.get(resolved.region, set()).difference_update(events)
+                for region, place in self.diary.receipts[event].items():
+                    self.server.heads[region, named[0][1]] = None if named[1] else place
+        for region in {resolved.region, *(region for event in events for region in regions_of(event))}:
+            if resolved.error is not None or resolved.epoch <= self.over.get(region, 0):
+                self.undelivered.get(region, set()).difference_update(events)
 
     def _leave(self, region: str) -> None:
         was = region in self.session.joined
         effects = self.session.unsubscribe([region])
         if was:
             self.diary.note_left(region)
+        self.had.leave(region)
+        self.passed.pop(region, None)
         self._carry_out(effects)
 
     def _mark_again(self, region: str, body: bytes) -> None:
@@ -360,10 +392,12 @@ class _Life:
         for region, epoch in effects.ended.items():
             self.over[region] = epoch
             mine = self.undelivered.get(region, set())
-            mine -= {event for event in mine if self.diary.receipts.get(event, (epoch + 1, 0))[0] <= epoch}
+            receipts = self.diary.receipts
+            mine -= {event for event in mine if receipts.get(event, {}).get(region, (epoch + 1, 0))[0] <= epoch}
         self._deliver(effects.deliver)
         for resolved in effects.resolve:
             self._resolve(resolved)
+        self.engine.give(self.to_renew)
         for marker in effects.mark_again:
             self.engine.at(self.engine.now + 5, partial(self._mark_again, *marker))
         for node in sorted(effects.publish):
@@ -379,15 +413,29 @@ class _Life:
         for item in items:
             if isinstance(item, Missing):
                 diary.deliveries.append(Delivered("", item.region, "", now, item))
-            elif item.meta.kind == FrameKind.EVENTS:
-                events = events_in(item.frame.body)
-                for event in events:
-                    diary.deliveries.append(Delivered(event, item.frame.region, event.split(".")[1], now))
+                upto = item.epoch, item.last or UNKNOWN_END
+                self.had.miss(item.region, upto)
+                self.passed[item.region] = upto
+            elif item.meta.kind in CARRIES_EVENTS:
+                events, frame = events_in(item.frame.body), item.frame
+                parts = joint_parts(frame.meta)
+                self.had.begin(frame.region, (frame.epoch, frame.last - len(events)))
+                for behind, event in zip(range(len(events) - 1, -1, -1), events, strict=True):
+                    is_again = self.had.has(parts, frame.epoch, behind, by=frame.region)
+                    sender = event.split(".")[1]
+                    diary.deliveries.append(Delivered(event, frame.region, sender, now, is_again=is_again))
                     self.known.add(event)
                     self.known |= self.network.past.get(event, frozenset())
+                self.passed[frame.region] = frame.epoch, frame.last
                 if item.meta.publisher == self.server.name:
                     self.undelivered.get(item.frame.region, set()).difference_update(events)
         diary.note_joined(self.session.joined, now)
+
+
+def regions_of(event: str) -> list[str]:
+    """Return the regions that an event was published to if these are several; none otherwise."""
+    regions = event.partition(".")[0].split("+")
+    return regions if len(regions) > 1 else []
 
 
 def streams_after(before: Streams, reads: Mapping[str, Read]) -> Streams:

@@ -224,7 +224,7 @@ class LivePlayer(Live):
             events = [event for event in each.tokens if event]
             if each.error is None:
                 for number, event in enumerate(events, each.first_sequence):
-                    self.session.receipts[event] = each.epoch, number
+                    self.session.receipts[event] = {each.region: (each.epoch, number)}
                     self.seen[event] = each.region, each.epoch, number
             else:
                 assert isinstance(each.error, PublishUncertain), each.error

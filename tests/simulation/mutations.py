@@ -22,6 +22,7 @@ BESIDE = "sequencing/beside.py"
 PUBLISHER, OUTBOX, SUBSCRIBER = "sequencing/publisher.py", "sequencing/outbox.py", "sequencing/subscriber.py"
 GRANTS, SHADOWS = "sequencing/grants.py", "sequencing/shadows.py"
 SESSION, FOLLOWED, KEYED = "sequencing/session.py", "sequencing/followed.py", "sequencing/keyed.py"
+TOGETHER, HAD = "sequencing/together.py", "sequencing/had.py"
 MANAGER, TRANSITION = "sequencing/manager.py", "sequencing/transition.py"
 SOLE, LISTING, HOMES, RECORD = (
     "sequencing/sole.py",
@@ -157,7 +158,7 @@ MUTATIONS = (
     Mutation(
         "a publisher's repeat is accepted again",
         NODE,
-        "if before is not None and last and frame_last == last:",
+        "if before is not None and last and first + frame.count - 1 == last:",
         "if False:",
     ),
     Mutation(
@@ -175,7 +176,7 @@ MUTATIONS = (
     Mutation(
         "an ingress is closed without a TICK",
         NODE,
-        '        self._pass_on(step, StampedFrame(region, epoch, last, TICK_META, b"", b""), ends)\n',
+        '        self._pass_on([(step, StampedFrame(region, epoch, last, TICK_META, b"", b""))], ends)\n',
         "",
     ),
     Mutation(
@@ -202,7 +203,7 @@ MUTATIONS = (
     Mutation(
         "what a node has forgotten is offered again though an answer was lost",
         PUBLISHER,
-        "if answer.verdict is Verdict.FORGOTTEN and not state.is_uncertain:",
+        "if answer.verdict is Verdict.FORGOTTEN and not any(each.is_uncertain for each in states):",
         "if answer.verdict is Verdict.FORGOTTEN:",
     ),
     Mutation(
@@ -286,8 +287,8 @@ MUTATIONS = (
     Mutation(
         "what is sealed goes on",
         NODE,
-        "if step is not None and step.state is not StepState.SEALED:",
-        "if step is not None:",
+        "if step is not None and step.state is not StepState.SEALED\n",
+        "if step is not None\n",
     ),
     Mutation(
         "streams that ended at a lost node before it was lost are not sealed",
@@ -304,8 +305,8 @@ MUTATIONS = (
     Mutation(
         "a publisher must go on where a lost table ended",
         NODE,
-        "if last and before is not None and before.epoch == frame.epoch and frame.first > last + 1:",
-        "if frame.first > last + 1:",
+        "if last and before is not None and before.epoch == frame.epoch and first > last + 1:",
+        "if first > last + 1:",
     ),
     Mutation(
         "what was under way at a lost ingress is sent again",
@@ -335,25 +336,23 @@ MUTATIONS = (
     Mutation(
         "the causal wait ends when the ingress has answered",
         PUBLISHER,
-        "            state.next = frame.first + frame.count\n",
-        "            state.next = frame.first + frame.count\n            self.passed(frame.region, state.next)\n",
+        "            each.next = part.first + frame.count\n",
+        "            each.next = part.first + frame.count\n            self.passed(each.name, each.next)\n",
     ),
     Mutation(
         "a step does not mark what it numbers after another stream",
         NODE,
-        "-self.ended_last if is_later else self.ended_last",
+        "-self.ended_last if next(later) else self.ended_last",
         "self.ended_last",
     ),
     Mutation(
         "a node has numbers for each region",
         NODE,
-        """            self.ended_last += 1
-            is_later = ends.is_later_than_another((frame.epoch, frame.region))
-            stamp.insert(0, b"%d,%d" % (NODE, -self.ended_last if is_later else self.ended_last))
+        """                self.ended_last += 1
+                stamp.insert(0, b"%d,%d" % (NODE, -self.ended_last if next(later) else self.ended_last))
 """,
-        """            here = len(self.egress.get((frame.epoch, frame.region), ())) + 1
-            is_later = ends.is_later_than_another((frame.epoch, frame.region))
-            stamp.insert(0, b"%d,%d" % (NODE, -here if is_later else here))
+        """                here = len(self.egress.get((frame.epoch, frame.region), ())) + 1
+                stamp.insert(0, b"%d,%d" % (NODE, -here if next(later) else here))
 """,
     ),
     Mutation(
@@ -612,9 +611,53 @@ MUTATIONS = (
     ),
     Mutation(
         "a condition is not compared with the head",
-        KEYED,
-        "if (head := self.head(key)) != position:",
-        "if (head := self.head(key)) is Ellipsis:",
+        NODE,
+        "(head := heads[condition.part].head(condition.key)) != condition.position",
+        "(head := heads[condition.part].head(condition.key)) is Ellipsis",
+    ),
+    Mutation("a condition is looked up in the first region", NODE, "heads[condition.part].head", "heads[0].head"),
+    Mutation(
+        "a joint event is accepted where it can be",
+        NODE,
+        "if isinstance(look, Answer) and look.verdict is not Verdict.SEEN:",
+        "if isinstance(look, Answer) and look.verdict is not Verdict.SEEN and len(looks) == 1:",
+    ),
+    Mutation(
+        "the parts of a joint event go one by one",
+        TOGETHER,
+        "or (each.taken is None",
+        "or each.name or (each.taken is None",
+    ),
+    Mutation(
+        "a joint event leaves the numbers of its further regions",
+        PUBLISHER,
+        "each.next = part.first + frame.count",
+        "each.next += frame.count if each is state else 0",
+    ),
+    Mutation(
+        "what becomes of a joint event is told to its first region",
+        PUBLISHER,
+        "        for each in states[1:]:\n            each.settle()\n",
+        "",
+    ),
+    Mutation(
+        "a joint event whose regions have parted is offered on",
+        PUBLISHER,
+        "if len(states) > 1 and not self.are_together(",
+        "if len(states) > 9 and not self.are_together(",
+    ),
+    Mutation("every copy of a joint event is handed out", HAD, "if region != by)", "if region == by)"),
+    Mutation(
+        "what was had in an earlier stay comes again",
+        HAD,
+        "            self._keep(region, begin, self._passed.get(region, begin))\n",
+        "            pass\n",
+    ),
+    Mutation(
+        "the event after a gap was had",
+        HAD,
+        "        self._begins[region] = upto\n",
+        "        self._begins[region] = _BEGINNING\n",
     ),
     Mutation("the head of a key is the first event of its frame", KEYED, "epoch, first + place", "epoch, first"),
     Mutation("a key stays set when it is deleted", KEYED, "            if deletes:\n", "            if False:\n"),

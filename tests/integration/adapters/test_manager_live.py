@@ -119,7 +119,8 @@ def judged(
     published_ms = {event: at for player in players for event, at in player.published_ms.items()}
     sessions = [player.session for player in players]
     in_order = {region: sorted(events) for region, events in drawn.items()}
-    return violations(Run(sessions, in_order, there.keys(), published_ms, unrest, False, True, may_lose))
+    in_streams = {(region, event) for event, (region, _, _) in there.items()}
+    return violations(Run(sessions, in_order, in_streams, published_ms, unrest, False, True, may_lose))
 
 
 async def test_servers_roam_while_leaders_die(three_redis_servers: EmbeddedServers) -> None:

@@ -17,7 +17,7 @@ from adapters.embedded.server import EmbeddedServer
 from adapters.redis.node import STEP, RedisNode
 from sequencing.errors import OtherSideError, PlanError
 from sequencing.frames import FrameKind, LinkedFrame, PublishedFrame, StampedFrame
-from sequencing.keyed import NO_EXTRAS, Condition, Extras, Heads, Named
+from sequencing.keyed import NO_EXTRAS, Condition, Extras, Heads, Named, Part
 from sequencing.keyspace import NodeKeys, keyspace
 from sequencing.node import Answer, Node, Opening, Verdict
 from sequencing.plan import Atom, AtomId, Plan
@@ -134,29 +134,44 @@ heads = st.sampled_from((None, (1, 1), (1, 2), (2, 1), (3, 0)))
 
 
 @st.composite
-def extras(draw: st.DrawFn, count: int) -> Extras:
+def extras(draw: st.DrawFn, count: int, also: tuple[Part, ...] = ()) -> Extras:
     """What a frame says of keys: most say nothing."""
     if draw(st.integers(0, 3)):
-        return NO_EXTRAS
+        return Extras(also=also) if also else NO_EXTRAS
     places = draw(st.lists(st.integers(0, min(count, 3) - 1), unique=True, max_size=3))
     names = tuple(Named(place, draw(st.sampled_from(KEYS)), draw(st.booleans())) for place in sorted(places))
-    conditions = draw(st.lists(st.tuples(st.sampled_from(KEYS), heads), max_size=2))
-    return Extras(names, tuple(Condition(*each) for each in conditions))
+    conditions = draw(st.lists(st.tuples(st.sampled_from(KEYS), heads, st.integers(0, len(also))), max_size=2))
+    return Extras(names, tuple(Condition(*each) for each in conditions), also)
+
+
+firsts = st.sampled_from((1, 1, 2, 3, 4, 701, 1401))
+
+
+@st.composite
+def parts(draw: st.DrawFn, region: str) -> tuple[Part, ...]:
+    """The further regions of a frame: most have none."""
+    if draw(st.integers(0, 3)):
+        return ()
+    others = [other for other in REGIONS if other != region]
+    chosen = draw(st.lists(st.sampled_from(others), unique=True, min_size=1))
+    return tuple(Part(other, draw(firsts)) for other in chosen)
 
 
 @st.composite
 def published(draw: st.DrawFn) -> PublishedFrame:
-    count = draw(st.sampled_from((1, 1, 2, 700)))
+    count, region = draw(st.sampled_from((1, 1, 2, 700))), draw(st.sampled_from(REGIONS))
+    also = draw(parts(region))
+    kinds = st.sampled_from((FrameKind.EVENTS, FrameKind.EVENTS, FrameKind.JOIN, FrameKind.TICK))
     return PublishedFrame(
-        region=draw(st.sampled_from(REGIONS)),
+        region=region,
         epoch=draw(st.integers(1, 3)),
         publisher=draw(st.sampled_from(PUBLISHERS)),
         incarnation=draw(st.integers(1, 2)),
-        first=draw(st.sampled_from((1, 1, 2, 3, 4, 701, 1401))),
+        first=draw(firsts),
         count=count,
         body=draw(bodies),
-        kind=draw(st.sampled_from((FrameKind.EVENTS, FrameKind.EVENTS, FrameKind.JOIN, FrameKind.TICK))),
-        extras=draw(extras(count)),
+        kind=FrameKind.JOINT if also else draw(kinds),
+        extras=draw(extras(count, also)),
     )
 
 
@@ -215,7 +230,13 @@ def conversations(draw: st.DrawFn) -> list[Any]:
         if astray == 0 and incarnation == 1:
             nexts[region, publisher] += count
         frame = PublishedFrame(region, epoch, publisher, incarnation, max(1, first + astray), count, draw(bodies))
-        if draw(st.integers(0, 4)) == 0:
+        other = draw(st.sampled_from(REGIONS))
+        if other != region and draw(st.integers(0, 3)) == 0:
+            also = (Part(other, max(1, nexts[other, publisher] + draw(st.sampled_from((0, 0, 0, 0, -count))))),)
+            if astray == 0 and incarnation == 1:
+                nexts[other, publisher] += count
+            frame = replace(frame, kind=FrameKind.JOINT, extras=draw(extras(count, also)))
+        elif draw(st.integers(0, 4)) == 0:
             frame = replace(frame, extras=draw(extras(count)))
         found.append(Publish(draw(st.sampled_from(("n1", "n1", "n2"))), (frame,)))
         if draw(st.integers(0, 9)) == 0:
@@ -416,6 +437,8 @@ async def test_what_the_script_stores_is_what_the_reader_reads(shared_redis: Emb
         *('[[[1,"x",0]],[]]', '[[[-1,"x",0]],[]]', '[[[0.5,"x",0]],[]]', '[[[NaN,"x",0]],[]]', '[[[1e400,"x",0]],[]]'),
         *('[[],[["x"]]]', '[[],[["x",7]]]', '[[],[[7,""]]]', f'[[[0,"{"x" * 201}",0]],[]]', "[" * 2_000),
         "[[" + ",".join(['[0,"x",0]'] * 9_000) + "],[]]",
+        *('[[],[],[["b"]]]', '[[],[],[["b",0.5]]]', "[[],[],[[7,1]]]", '[[],[],[["",1]]]', '[[],[],[["b",1],["b",1]]]'),
+        *('[[],[["x","",1]],[]]', '[[],[["x","",-1]],[["b",1]]]', "[[],[],7]", "[[],[],[7]]", '[[],[],[["a",1]]]'),
     ],
 )
 async def test_what_no_publisher_says_of_keys_is_refused_before_anything_is_written(

@@ -128,7 +128,7 @@ async def test_what_cannot_be_a_key_or_a_condition_is_refused_before_anything_is
         with pytest.raises(gamecast.InvalidName):
             await one.publish("forest", 1, key=key)  # type: ignore[arg-type]
         with pytest.raises(gamecast.InvalidName):
-            one.publish_nowait("forest", 1, only_if={key: None})  # type: ignore[dict-item]
+            one.publish_nowait("forest", 1, only_if={key: None})  # type: ignore[arg-type]
     for only_if in ("1", "1-", "١-١", 5, ("a", "1-1"), {}, {"a": "1"}, {f"k{n}": None for n in range(65)}):
         with pytest.raises(gamecast.UsageError):
             one.publish_async("forest", 1, key="a", only_if=only_if)  # type: ignore[arg-type]

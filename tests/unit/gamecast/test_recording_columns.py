@@ -21,7 +21,7 @@ from gamecast.recording.options import Recording
 from gamecast.recording.recorder import Recorder
 from gamecast.recording.sent_times import sent_times
 from sequencing.errors import InvalidInput
-from sequencing.frames import FrameKind, StampedFrame, encode_binary_body, encode_json_body, parse_meta
+from sequencing.frames import CARRIES_EVENTS, FrameKind, StampedFrame, encode_binary_body, encode_json_body, parse_meta
 
 names = st.sampled_from(["forest", "river", "bad", "", "s1", "wörld"])
 numbers = st.integers(0, 2**53)
@@ -143,16 +143,29 @@ def test_frames_have_their_stamps_as_pairs(stamps: list[list[tuple[int, int]]]) 
     ]
 
 
+PARTS = b"\nforest\n7\n1\nriver\n8\n1"
+"""Of a frame of several regions."""
+
+
 @settings(deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(FrameKind), st.integers(1, 2**40), names), min_size=1))
 def test_frames_are_those_of_events_and_know_what_their_metas_say(metas: list[tuple[FrameKind, int, str]]) -> None:
     noted = [
-        NotedFrame("forest", 1, 10, b"%d %d 7 9 %b" % (kind, events, publisher.encode()), b"", 99, 5, None)
+        NotedFrame(
+            "forest",
+            1,
+            10,
+            b"%d %d 7 9 %b%b" % (kind, events, publisher.encode(), PARTS * (kind == 3)),
+            b"",
+            99,
+            5,
+            None,
+        )
         for kind, events, publisher in metas
     ]
     found = [(row["events"], row["publisher"]) for row in columns.frames(in_columns(noted)).to_pylist()]
     parsed = [parse_meta(frame.meta) for frame in noted]
-    assert found == [(meta.events, meta.publisher) for meta in parsed if meta.kind == FrameKind.EVENTS]
+    assert found == [(meta.events, meta.publisher) for meta in parsed if meta.kind in CARRIES_EVENTS]
 
 
 @pytest.mark.parametrize("meta", [b"", b"0 2 7 9", b"0 0 7 9 s1", b"x 2 7 9 s1", b"0 x 7 9 s1", b"0 2 7 9 \xff"])

@@ -117,11 +117,9 @@ def test_the_heads_of_a_frame_are_those_of_its_events_in_order() -> None:
 
 def test_where_heads_were_lost_a_key_is_not_taken_for_free() -> None:
     heads = Heads(lost=5)
-    assert heads.unmet([Condition("x", None)]) == (0, (5, 0))
-    assert heads.unmet([Condition("x", (5, 0))]) is None
+    assert heads.head("x") == (5, 0)
     heads.name([Named(0, "x", False)], 5, 9)
-    assert heads.unmet([Condition("x", (5, 0))]) == (0, (5, 9))
-    assert heads.unmet([Condition("y", (5, 0)), Condition("x", (5, 9))]) is None
+    assert (heads.head("x"), heads.head("y")) == ((5, 9), (5, 0))
 
 
 def test_a_region_that_is_full_takes_keys_that_it_has_and_as_many_as_end() -> None:

@@ -1,0 +1,80 @@
+"""Events of several regions at their publisher: one frame that waits in the outboxes of all of them.
+
+It goes when it is the next in each, so it keeps the publisher's order everywhere; and as it enters all outboxes at
+once, no two such frames wait for each other. What becomes of it becomes of it in all of its regions: it is accepted at
+one node, in one step. So they must have their ingress at one node, and in one epoch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from sequencing.errors import GamecastError, NotTogether
+from sequencing.frames import PublishedFrame
+from sequencing.keyed import Part
+from sequencing.outbox import FATES, Fate, OpenFrame, Outbox, Token, Turn
+from sequencing.states import after
+
+REGIONS_MAX = 64
+"""The most regions that an event may have."""
+
+
+def enter_together(outboxes: Sequence[Outbox[Token]]) -> bool:
+    """Return whether regions have their ingress at one node, and in one epoch."""
+    first = outboxes[0]
+    return first.node is not None and all(each.node == first.node and each.epoch == first.epoch for each in outboxes)
+
+
+def is_next(frame: OpenFrame[Token], outboxes: Sequence[Outbox[Token]]) -> bool:
+    """Return whether a frame is what each of its outboxes sends next."""
+    return all(
+        (each.refused is not None and each.taken is frame)
+        or (each.taken is None and bool(each.frames) and each.frames[0] is frame)
+        for each in outboxes
+    )
+
+
+def send(outboxes: Sequence[Outbox[Token]], publisher: str) -> PublishedFrame:
+    """Return the frame to send now: the same again that was refused, or the next one."""
+    lead, incarnation = outboxes[0], max(each.incarnation for each in outboxes)
+    if lead.refused is not None:
+        frame = replace(lead.refused, epoch=lead.epoch, incarnation=incarnation)
+    else:
+        taken = lead.frames[0]
+        also = tuple(Part(each.name, each.next) for each in outboxes[1:])
+        of_publisher = publisher, incarnation, lead.next, len(taken.tokens)
+        extras = taken.extras(also)
+        frame = PublishedFrame(lead.name, lead.epoch, *of_publisher, taken.body(), taken.kind, extras)
+        for each in outboxes:
+            each.taken = each.frames.pop(0)
+    for each in outboxes:
+        each.fate = after(FATES, each.fate, Turn.SEND)
+        each.sent, each.refused, each.incarnation = frame, None, incarnation
+    return frame
+
+
+def refuse(outboxes: Sequence[Outbox[Token]], frame: PublishedFrame) -> bool:
+    """As `Outbox.refuse`, for all outboxes of a frame."""
+    if any(each.fate is Fate.LOST_TRACK for each in outboxes):
+        return False
+    for each in outboxes:
+        each.refuse(frame)
+    return True
+
+
+def fail(outboxes: Sequence[Outbox[Token]], error: GamecastError) -> tuple[OpenFrame[Token], GamecastError]:
+    """As `Outbox.fail`: it is uncertain in all regions if it is in any."""
+    taken = outboxes[0].taken
+    assert taken is not None
+    errors = [each.fail(error)[1] for each in outboxes]
+    return taken, next((each for each in errors if not each.definite), errors[0])
+
+
+def not_together(regions: Sequence[str]) -> NotTogether:
+    """Return the error for regions that do not enter the network at one node, in one epoch."""
+    named = ", ".join(repr(region) for region in regions)
+    return NotTogether(
+        f"the regions {named} do not enter the network at one node, so no event can be in all of them: publish to "
+        "each, or run the network on one node"
+    )

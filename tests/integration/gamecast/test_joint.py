@@ -1,0 +1,230 @@
+"""Events of several regions: once, at one place in the order, to everybody who has any; all or nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack
+from random import Random
+from typing import Any
+
+import pytest
+
+import gamecast
+from gamecast import Client, Conflict, Event, Gap, JointEvent, NotTogether
+from gamecast.testing import faults
+from tests.events import next_event, take
+from tests.integration.gamecast.test_interface import Network
+
+BOTH = ("forest", "river")
+
+
+@pytest.fixture(params=("memory", "embedded", "redis", "shared"))
+async def network(request: pytest.FixtureRequest) -> AsyncIterator[Network]:
+    async with AsyncExitStack() as stack:
+        yield await Network.start(request.param, stack)
+
+
+def had(items: Sequence[Event | Gap]) -> list[Any]:
+    assert all(isinstance(item, Event) for item in items), items
+    return [item.payload for item in items if isinstance(item, Event)]
+
+
+async def test_it_comes_once_to_all_who_have_any_of_its_regions(network: Network) -> None:
+    both, one, other, none = [await network.connect(name) for name in ("both", "one", "other", "none")]
+    await both.subscribe(*BOTH)
+    await one.subscribe("forest")
+    await other.subscribe("river", "hill")
+    await none.subscribe("hill")
+    await both.publish("river", "before")
+    receipt = await none.publish(BOTH, {"type": "arrow"})
+    assert receipt.region == "forest"
+    assert receipt.positions == {
+        region: f"{receipt.epoch}-{number}" for region, number in zip(BOTH, (1, 2), strict=True)
+    }
+    plain = await both.publish("hill", "after")
+    assert plain.positions == {"hill": plain.position}
+    _, arrow = await take(both, 2)
+    assert (arrow.regions, arrow.positions) == (BOTH, receipt.positions)
+    [seen] = await take(one, 1)
+    assert (seen.region, seen.regions, seen.positions) == ("forest", ("forest",), {"forest": receipt.position})
+    assert had(await take(other, 3)) == ["before", {"type": "arrow"}, "after"]
+    assert [event.regions for event in await take(none, 1)] == [("hill",)]
+    await both.publish(BOTH, "last")
+    assert (await next_event(both)).payload == (await next_event(one)).payload == "last"
+
+
+async def test_everybody_has_one_order_and_nobody_has_anything_twice(network: Network) -> None:
+    random = Random(7)
+    regions = [f"cell-{number}" for number in range(5)]
+    players = [await network.connect(f"p{number}") for number in range(5)]
+    for number, player in enumerate(players):
+        await player.subscribe(*regions[number:], *regions[: max(0, number - 2)])
+    sent: dict[str, tuple[str, ...]] = {}
+    receipts = []
+    for number in range(150):
+        player, chosen = random.choice(players), tuple(random.sample(regions, random.choice((1, 1, 2, 3))))
+        event = f"{player.name} {number}"
+        sent[event] = chosen
+        receipts.append(player.publish_async(chosen if len(chosen) > 1 else chosen[0], event))
+        if random.random() < 0.2:
+            await asyncio.sleep(0)
+    await asyncio.gather(*receipts)
+    place: dict[str, dict[str, int]] = {}
+    for player in players:
+        wanted = {event for event, chosen in sent.items() if not wanted_of(player).isdisjoint(chosen)}
+        got = had(await take(player, len(wanted)))
+        assert sorted(got) == sorted(wanted)
+        place[player.name] = {event: index for index, event in enumerate(got)}
+        assert await player.fetch(10, timeout=0.02) == []
+    for one in place.values():
+        for other in place.values():
+            common = sorted(one.keys() & other.keys(), key=one.__getitem__)
+            assert common == sorted(common, key=other.__getitem__)
+
+
+def wanted_of(player: Client) -> set[str]:
+    number = int(player.name[-1])
+    regions = [f"cell-{number}" for number in range(5)]
+    return {*regions[number:], *regions[: max(0, number - 2)]}
+
+
+async def test_a_replay_has_it_once_also_beside_a_region_that_came_live(network: Network) -> None:
+    one = await network.connect("one")
+    live = await network.connect("live")
+    await live.subscribe("river")
+    for number in range(6):
+        await one.publish(BOTH if number % 2 else "forest", number)
+    late = await network.connect("late")
+    await late.subscribe(*BOTH, since=0)
+    assert had(await take(late, 6)) == [0, 1, 2, 3, 4, 5]
+    assert had(await take(live, 3)) == [1, 3, 5]
+    await live.subscribe("forest", since=0)
+    await one.publish(BOTH, "end")
+    end, *history = await take(live, 4)
+    # Live events do not wait for history: its position in the forest is not one to resume after yet.
+    assert had([end, *history]) == ["end", 0, 2, 4]
+    assert end.regions == ("river",)
+    await one.publish(BOTH, "after")
+    assert (await next_event(live)).regions == BOTH
+
+
+async def test_who_resumes_with_all_positions_misses_nothing_and_has_nothing_twice(network: Network) -> None:
+    one = await network.connect("one")
+    async with gamecast.connect(one.url, name="away") as away:
+        positions = await away.subscribe(*BOTH)
+        for number in range(4):
+            await one.publish(BOTH, number)
+        for event in await take(away, 2):
+            positions |= event.positions
+    await one.publish("river", "meanwhile")
+    async with gamecast.connect(one.url, name="away") as away:
+        await away.subscribe(*BOTH, since=positions)
+        assert had(await take(away, 3)) == [2, 3, "meanwhile"]
+
+
+async def test_it_stays_as_one_of_the_regions_that_are_kept(network: Network) -> None:
+    one, leaver = await network.connect("one"), await network.connect("leaver")
+    await leaver.subscribe(*BOTH)
+    for number in range(3):
+        await one.publish(BOTH, number)
+    await one.publish("river", "end")
+    assert (await next_event(leaver)).payload == 0
+    await leaver.unsubscribe("forest")
+    rest = await take(leaver, 3)
+    assert had(rest) == [1, 2, "end"]
+    assert {event.regions for event in rest} == {("river",)}
+
+
+async def test_what_was_dropped_with_a_region_comes_by_another_that_is_joined_meanwhile(network: Network) -> None:
+    one, leaver = await network.connect("one"), await network.connect("leaver")
+    begin = await leaver.subscribe("forest")
+    beginning = await one.publish("river", "begin")
+    for number in range(3):
+        await one.publish(BOTH, number)
+    assert had(await leaver.fetch(1)) == [0]
+    await asyncio.sleep(0.05)  # the others are read, and wait
+    await leaver.unsubscribe("forest")
+    await leaver.subscribe("river", since=beginning.position)
+    assert had(await take(leaver, 2)) == [1, 2]
+    assert begin.keys() == {"forest"}
+
+
+async def test_a_trade_between_two_regions_is_one_step(network: Network) -> None:
+    one, other = await network.connect("one"), await network.connect("other")
+    await one.subscribe(*BOTH)
+    sword = await one.publish("forest", "ana", key="sword")
+    shield = await one.publish("river", "bo", key="shield")
+    agreed = {("forest", "sword"): sword.position, ("river", "shield"): shield.position}
+    trades = [player.publish(BOTH, f"{player.name} trades", key="trade", only_if=agreed) for player in (one, other)]
+    done = await asyncio.gather(*trades, return_exceptions=True)
+    assert all(isinstance(each, gamecast.Receipt) for each in done)  # it sets neither of the two keys
+    taken = await one.publish("river", None, key="shield", only_if=shield.position)
+    with pytest.raises(Conflict) as conflict:
+        await other.publish(BOTH, "too late", only_if=agreed)
+    assert (conflict.value.region, conflict.value.key, conflict.value.position) == ("river", "shield", None)
+    assert taken.sequence == 4
+    with pytest.raises(Conflict) as again:
+        await one.publish(BOTH, "again", key="trade", only_if=None)
+    assert again.value.region == "forest"
+    assert had(await take(one, 5)) == ["ana", "bo", "one trades", "other trades", None]
+
+
+async def test_what_cannot_be_published_so_is_refused_at_once(network: Network) -> None:
+    one = await network.connect("one")
+    await one.subscribe(*BOTH)
+    for several in ((), ("forest", "forest"), tuple(f"r{number}" for number in range(65))):
+        with pytest.raises(gamecast.UsageError):
+            await one.publish(several, 1)
+    for regions in (("forest", ""), ("forest", 7), {"forest", "river"}, ["forest"], 7, None, ("forest", "a\nb")):
+        with pytest.raises(gamecast.InvalidName):
+            one.publish_nowait(regions, 1)  # type: ignore[arg-type]
+    for only_if in ("1-1", {"sword": None}, {("hill", "sword"): None}, {}, {("forest", "sword", 1): None}):
+        with pytest.raises(gamecast.UsageError):
+            one.publish_async(BOTH, 1, key="sword", only_if=only_if)  # type: ignore[arg-type]
+    assert (await one.publish(("forest",), 1)).positions.keys() == {"forest"}
+    assert [event.payload for event in await take(one, 1)] == [1]
+
+
+async def test_on_several_nodes_and_in_causal_order_regions_are_not_together() -> None:
+    async with AsyncExitStack() as stack:
+        several = await (await Network.start("memory-3", stack)).connect("one")
+        await several.subscribe(*BOTH)
+        with pytest.raises(NotTogether, match="publish to each"):
+            await several.publish(BOTH, 1)
+        assert (await several.publish("forest", 1)).sequence
+    async with gamecast.connect("memory://causal-joint", name="one", ordering="causal") as causal:
+        await causal.subscribe(*BOTH)
+        with pytest.raises(gamecast.UsageError, match="causal"):
+            await causal.publish(BOTH, 1)
+
+
+async def test_a_loss_in_one_region_leaves_the_other_the_event() -> None:
+    async with gamecast.connect("memory://joint-loss", name="one") as one:
+        await one.subscribe(*BOTH)
+        await one.publish(BOTH, 1)
+        faults("memory://joint-loss").lose("forest", events=1)
+        await one.publish(BOTH, 2)
+        await one.publish(BOTH, 3)
+        items = await one.fetch(10, timeout=0.3)
+        assert [item.payload for item in items if isinstance(item, Event)] == [1, 2, 3]
+        [gap] = [item for item in items if isinstance(item, Gap)]
+        assert gap.region == "forest"
+
+
+async def test_it_behaves_like_an_event(network: Network) -> None:
+    one = await network.connect("one")
+    await one.subscribe(*BOTH)
+    await one.publish(BOTH, 1, key="k")
+    event = await next_event(one)
+    assert isinstance(event, JointEvent)
+    assert isinstance(event, Event)
+    assert event._replace(payload=2).payload == 2
+    assert event._replace(payload=2).positions == event.positions
+    assert pickle.loads(pickle.dumps(event)) == event
+    assert "regions" not in event._fields
+    assert "parts=" in repr(event)
+    assert (event.key, event._asdict()["key"]) == ("k", "k")
+    receipt = await one.publish(BOTH, 2)
+    assert pickle.loads(pickle.dumps(receipt)).positions == receipt.positions
