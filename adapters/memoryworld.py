@@ -21,6 +21,7 @@ from sequencing.errors import (
     session_expired_message,
 )
 from sequencing.frames import CARRIES_EVENTS, FrameKind, LinkedFrame, PublishedFrame, StampedFrame, parse_meta
+from sequencing.keyed import Snapshot
 from sequencing.listing import listed
 from sequencing.node import Answer, Node, TransferAnswer
 from sequencing.plan import Ordering, Plan
@@ -272,6 +273,12 @@ class MemoryNode:
             self._world.faults.require_reachable(self._of)
             found = self._read_now(after, frames_max)
         return self._reads.found(streams, found, frames_max)
+
+    async def snapshots(self, regions: Sequence[tuple[str, int]]) -> dict[str, Snapshot] | None:
+        """See `Reader.snapshots`."""
+        await asyncio.sleep(0)
+        self._world.faults.require_reachable(self._of)
+        return self._node.snapshots(regions)
 
     async def interrupt(self) -> None:
         """See `Reader.interrupt`."""

@@ -9,6 +9,7 @@ from adapters.places import Position
 from sequencing.cut import ReadResult
 from sequencing.errors import GamecastError, NoLeader
 from sequencing.frames import PublishedFrame, StampedFrame
+from sequencing.keyed import Snapshot
 from sequencing.node import Answer
 from sequencing.plan import Plan
 from sequencing.record import Pair, Record, Request
@@ -62,6 +63,9 @@ class Reader(Protocol):
 
         The result is no older than anything that was read before.
         """
+
+    async def snapshots(self, regions: Sequence[tuple[str, int]]) -> dict[str, Snapshot] | None:
+        """Return the keys of regions that enter here, (region, epoch) each, as of one moment; None unless all do."""
 
     async def close(self) -> None:
         """Close the connection; a waiting read is broken off (`NetworkError`, or an empty result)."""

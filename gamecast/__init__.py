@@ -56,7 +56,7 @@ if TYPE_CHECKING:
         UnsupportedServer,
         UsageError,
     )
-    from gamecast.event import Event, Gap, JointEvent, JointReceipt, Receipt, Statistics
+    from gamecast.event import Event, Gap, JointEvent, JointReceipt, Receipt, State, Statistics
     from gamecast.recording.options import Recording, RecordingStatistics
     from gamecast.sharing import Shared, share
     from sequencing.plan import Ordering
@@ -102,6 +102,7 @@ __all__ = [
     "ReplayOrder",
     "SessionExpired",
     "Shared",
+    "State",
     "Statistics",
     "Status",
     "Superseded",
@@ -134,6 +135,7 @@ _MODULES = {
     "RecordingStatistics": "recording.options",
     "ReplayOrder": "client.history",
     "Shared": "sharing",
+    "State": "event",
     "Statistics": "event",
     "Status": "client.watching",
     "WhenBehind": "client.configuration",

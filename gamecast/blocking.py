@@ -22,7 +22,7 @@ from gamecast.client.configuration import ConnectOptions, configured
 from gamecast.client.history import ReplayOrder, Since
 from gamecast.client.keys import NO_CONDITION, OnlyIf, Regions
 from gamecast.client.watching import Handlers, SomeGapHandler, SomeHandler, Status
-from gamecast.event import Event, Gap, Receipt, Statistics
+from gamecast.event import Event, Gap, JointEvent, Receipt, State, Statistics
 from gamecast.recording.options import RecordingStatistics
 from sequencing.errors import BufferFull, NotConnected, UsageError
 from sequencing.plan import Plan
@@ -97,9 +97,11 @@ class BlockingClient:
         """Finish pending work first; see `gamecast.Client.drain`."""
         self._wait(self._client.drain())
 
-    def subscribe(self, *regions: str, since: Since | None = None, order: ReplayOrder = "common") -> dict[str, str]:
+    def subscribe(
+        self, *regions: str, since: Since | None = None, order: ReplayOrder = "common", state: bool = False
+    ) -> dict[str, str]:
         """Subscribe to regions; see `gamecast.Client.subscribe`."""
-        return self._wait(self._client.subscribe(*regions, since=since, order=order))
+        return self._wait(self._client.subscribe(*regions, since=since, order=order, state=state))
 
     def unsubscribe(self, *regions: str) -> None:
         """Unsubscribe from regions: after it has returned, none of their events is delivered."""
@@ -109,7 +111,7 @@ class BlockingClient:
             with self._handing_over:
                 self._leaves += 1
                 self._left.update(dict.fromkeys(regions, self._leaves))
-                kept = [item for item in self._current if item.region not in regions]
+                kept = [*_but_of(self._current, lambda region: region in regions)]
                 self._current.clear()
                 self._current.extend(kept)
 
@@ -123,7 +125,7 @@ class BlockingClient:
         leaves, items = came
         if leaves == self._leaves:
             return items
-        return [item for item in items if self._left.get(item.region, 0) <= leaves]
+        return [*_but_of(items, lambda region: self._left.get(region, 0) > leaves)]
 
     def declare_overlaps(self, overlaps: Iterable[tuple[str, str]]) -> None:
         """Declare pairs of regions that a subscriber will have at the same time; see `Client.declare_overlaps`."""
@@ -163,7 +165,7 @@ class BlockingClient:
 
         self._wait(casting())
 
-    def publish_batch(self, events: Iterable[tuple[str, Any]]) -> list[Receipt]:
+    def publish_batch(self, events: Iterable[tuple[Regions, Any]]) -> list[Receipt]:
         """Publish events, (region, payload) each; returns when all have their receipts. See `Client.publish_batch`."""
 
         async def publishing() -> list[Receipt]:
@@ -361,3 +363,16 @@ async def _cancel_rest() -> None:
 
 _loop = _SharedLoop()
 os.register_at_fork(after_in_child=_loop.forget)
+
+
+def _but_of(items: Iterable[Event | Gap], is_left: Callable[[str], bool]) -> Iterator[Event | Gap]:
+    """Yield what is not of regions that were left only."""
+    for item in items:
+        if isinstance(item, JointEvent):
+            stays: Event | Gap | None = item.within([region for region in item.regions if not is_left(region)])
+        elif isinstance(item, State):
+            stays = item.without([region for region in item.values if is_left(region)])
+        else:
+            stays = None if is_left(item.region) else item
+        if stays is not None:
+            yield stays

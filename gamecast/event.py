@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from gamecast.holding import HOLD_BOUNDS_MS, NOTHING_HELD, HoldTimes
 
@@ -48,8 +48,8 @@ class Event(NamedTuple):
 class JointEvent(Event):
     """An event that was published to several regions at once: it comes once, to each that has any of them.
 
-    ``region``, ``epoch`` and ``sequence`` are of the region that it came by. As a tuple it has one element more,
-    `parts`.
+    ``region``, ``epoch`` and ``sequence`` are of the region that it came by. As a tuple it has two elements
+    more than an event: take its fields by their names.
     """
 
     __slots__ = ()
@@ -74,6 +74,12 @@ class JointEvent(Event):
         """Region → the event's position there, of `regions`."""
         return {region: f"{self.epoch}-{sequence}" for region, sequence in self.parts}
 
+    @property
+    def everywhere(self) -> tuple[tuple[str, int], ...]:
+        """As `parts`, of all regions that it was published to; gamecast's own."""
+        found: tuple[tuple[str, int], ...] = self[10]  # type: ignore[misc]
+        return found
+
     def within(self, regions: Container[str]) -> JointEvent | None:
         """Return the event as one of some regions only, None if it has none of them."""
         parts = tuple(part for part in self.parts if part[0] in regions)
@@ -82,10 +88,10 @@ class JointEvent(Event):
         region, sequence = next((part for part in parts if part[0] == self.region), parts[0])
         _, *fields = self[:9]
         fields[3] = sequence
-        return JointEvent(region, *fields, parts)
+        return JointEvent(region, *fields, parts, self.everywhere)
 
     def _replace(self, **fields: Any) -> JointEvent:
-        return JointEvent(*Event(*self[:9])._replace(**fields), self.parts)
+        return JointEvent(*Event(*self[:9])._replace(**fields), *self[9:])
 
     def __repr__(self) -> str:
         told = ", ".join(f"{name}={value!r}" for name, value in zip(Event._fields, self, strict=False))
@@ -109,6 +115,51 @@ class Gap(NamedTuple):
     def position(self) -> str | None:
         """The position after the gap, ``epoch-sequence``, to pass as ``since``; None if it is unknown."""
         return f"{self.epoch}-{self.last_sequence}" if self.last_sequence else None
+
+
+if TYPE_CHECKING:
+    # For type checkers it is a kind of event, so that who asks for no state need not tell the two apart.
+    _AState = Event
+else:
+    _AState = object
+
+
+class State(_AState):
+    """The keys of regions, as of one place in the order: all that comes of these regions after it is newer.
+
+    It comes once for each call of ``subscribe(…, state=True)``. On several nodes it may come in parts, each of some
+    regions: of those that enter the network at one node, or are joined later than others.
+    """
+
+    if not TYPE_CHECKING:
+        __slots__ = ("incomplete", "positions", "values")
+
+    positions: dict[str, str]  # of an event, it is a property
+
+    def __new__(cls, *_: object) -> Self:
+        """As for any object."""
+        return object.__new__(cls)
+
+    def __init__(
+        self, values: Mapping[str, Mapping[str, Event]], positions: dict[str, str], incomplete: frozenset[str]
+    ) -> None:
+        self.values = values
+        """Region → key → the last event that named it, with `Event.replayed` set."""
+        self.positions = positions
+        """Region → the position that its state is as of."""
+        self.incomplete = incomplete
+        """Regions whose node has lost keys that no event has named since."""
+
+    def without(self, regions: Container[str]) -> State | None:
+        """Return it without some regions, None if there is none left."""
+        left = [region for region in self.values if region not in regions]
+        if not left:
+            return None
+        values, positions = {one: self.values[one] for one in left}, {one: self.positions[one] for one in left}
+        return State(values, positions, self.incomplete.intersection(left))
+
+    def __repr__(self) -> str:
+        return f"State({self.values!r}, {self.positions!r}, {self.incomplete!r})"
 
 
 class Receipt(NamedTuple):

@@ -42,7 +42,7 @@ class PayloadTooLarge(InvalidPayload):
 
 
 class NotTogether(UsageError):
-    """The regions of an event do not enter the network together, so it has no one place in their order."""
+    """No event can be in these regions at once: their order does not begin at one place. Publish to each."""
 
 
 class UnknownScheme(UsageError):

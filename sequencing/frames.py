@@ -222,6 +222,15 @@ def encode_binary_body(sent_at_ns: Sequence[int], payloads: Sequence[bytes], key
     return b"".join([_BINARY, header, b"\n", *payloads])
 
 
+def payload_starts(body: bytes, payloads: Sequence[bytes], *, binary: bool) -> list[int]:
+    """Return where a body that names keys has each of its payloads."""
+    if binary:
+        begin, between = body.index(b"\n") + 1, 0
+    else:
+        begin, between = body.index(b"],[") + 3, 1
+    return list(accumulate((len(payload) + between for payload in payloads[:-1]), initial=begin))
+
+
 def decode_body(body: bytes) -> tuple[list[int], list[Any]]:
     """Return (sent_at_ns of each event, payload of each event); raises `InvalidInput` for a foreign body."""
     sent_at_ns, payloads, _ = decode_keyed_body(body)

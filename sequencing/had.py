@@ -2,7 +2,8 @@
 
 Each of its regions has a copy of such an event, and a connection that has several of them gets several. All copies name
 all positions. So a copy is passed over if another region has brought the event: if its position there lies within what
-this connection has had of that region, in this stay or an earlier one. Gaps and skipped events were not had.
+this connection has had of that region, in this stay or an earlier one. Gaps and skipped events were not had. What an
+earlier connection of the name has had is not known here: who resumes says so, with all positions of the event.
 """
 
 from __future__ import annotations
@@ -15,12 +16,13 @@ from sequencing.frames import JointPart
 Position = tuple[int, int]
 """Epoch, and number in the region."""
 
-STRETCHES_MAX = 16
+STRETCHES_MAX = 256
 REGIONS_MAX = 1024
 """How much is known of what ended: the last stretches of a region, and of the last regions that were left or had a
-gap. The copies of an event are seldom far apart."""
+gap."""
 
-_BEGINNING = 0, 0
+LONE_MAX = 65_536
+"""How many events are known that stay as those of another region: as many as wait when a region is left."""
 
 
 class Had:
@@ -30,6 +32,7 @@ class Had:
         """``passed``: the caller's own mapping of a region to the position up to which it has had it."""
         self._passed = passed
         self._begins: dict[str, Position] = {}
+        self._lone: OrderedDict[tuple[str, Position], None] = OrderedDict()
         self._earlier: OrderedDict[str, deque[tuple[Position, Position]]] = OrderedDict()
 
     def begin(self, region: str, after: Position) -> None:
@@ -37,8 +40,8 @@ class Had:
         self._begins.setdefault(region, after)
 
     def resume(self, region: str, after: Position) -> None:
-        """Have a region after a position; all up to there was had before."""
-        self._keep(region, _BEGINNING, after)
+        """Have a region after a position. Whether what was before was had cannot be told from that."""
+        self.leave(region)
         self._begins[region] = after
 
     def miss(self, region: str, upto: Position) -> None:
@@ -51,17 +54,22 @@ class Had:
         if (begin := self._begins.pop(region, None)) is not None:
             self._keep(region, begin, self._passed.get(region, begin))
 
-    def take_back(self, region: str, after: Position, but: Iterable[Position] = ()) -> None:
-        """Note that what was passed of a region after a position, before it was left, was not handed out after all.
-
-        ``but``: the positions of events that were, as events of other regions.
-        """
+    def take_back(self, region: str, after: Position) -> None:
+        """Note that what was passed of a region after a position, before it was left, was not handed out after all."""
         stretches = self._earlier.get(region)
         if stretches:
             begin, upto = stretches.pop()
             self._keep(region, begin, min(upto, after))
-        for epoch, sequence in but:
-            self._keep(region, (epoch, sequence - 1), (epoch, sequence))
+
+    def keep(self, region: str, position: Position) -> None:
+        """Note that an event of a region that was left is handed out all the same, as one of another region."""
+        self._lone[region, position] = None
+        if len(self._lone) > LONE_MAX:
+            self._lone.popitem(last=False)
+
+    def drop(self, region: str, position: Position) -> None:
+        """Note that such an event is not handed out after all."""
+        self._lone.pop((region, position), None)
 
     def has(self, parts: Iterable[JointPart], epoch: int, behind: int, *, by: str) -> bool:
         """Return whether an event of several regions was had by another region than the one that brings it now.
@@ -74,6 +82,8 @@ class Had:
         """Return whether the event at a position of a region was had there."""
         begin = self._begins.get(region)
         if begin is not None and begin < position <= self._passed.get(region, begin):
+            return True
+        if (region, position) in self._lone:
             return True
         return any(after < position <= upto for after, upto in self._earlier.get(region, ()))
 

@@ -28,11 +28,59 @@ Position = tuple[int, int]
 
 
 class Named(NamedTuple):
-    """An event of a frame, by its place in it from 0, and the key that it names; ``deletes``: the key ends with it."""
+    """An event of a frame, by its place in it from 0, and the key that it names; ``deletes``: the key ends with it.
+
+    ``start``, ``end``: where the body has its payload; ``sent``: what `Value` has of it beside the payload.
+    """
 
     place: int
     key: str
     deletes: bool
+    start: int = 0
+    end: int = 0
+    sent: str = ""
+
+
+class Value(NamedTuple):
+    """The last event that named a key. ``payload``: JSON, unless it is ``binary``."""
+
+    position: Position
+    sent_at_ns: int
+    binary: bool
+    publisher: str
+    payload: bytes
+
+
+def value_text(sent: str, publisher: str, payload: bytes) -> bytes:
+    """Return a value as the ingress stores it, beside its position."""
+    return b"%b %b\n%b" % (sent.encode(), publisher.encode(), payload)
+
+
+def sent_text(sent_at_ns: int, *, binary: bool) -> str:
+    """Return `Named.sent`."""
+    return f"{sent_at_ns} {int(binary)}"
+
+
+def value_of(position: Position, text: bytes) -> Value | None:
+    """Return a stored value, None if it is none: publishers could write anything there."""
+    about, newline, payload = text.partition(b"\n")
+    try:
+        sent_at_ns, binary, publisher = about.decode().split(" ", 2)
+        return Value(position, int(sent_at_ns), bool(int(binary)), publisher, payload) if newline else None
+    except ValueError:
+        return None
+
+
+class Snapshot(NamedTuple):
+    """The keys of a region at its ingress, as of one moment.
+
+    ``last``: the number of the last event that was accepted by then; ``lost``: the epoch that began with a loss of all
+    that was before, 0 if none was.
+    """
+
+    last: int
+    lost: int
+    values: Mapping[str, Value]
 
 
 class Condition(NamedTuple):
@@ -68,7 +116,7 @@ class Extras:
 
     def encode(self) -> bytes:
         """Return it as the node's script reads it."""
-        names = [[place, key, int(deletes)] for place, key, deletes in self.names]
+        names = [[place, key, int(deletes), *at] for place, key, deletes, *at in self.names]
         conditions = [[key, head_text(position), part] for key, position, part in self.conditions]
         return orjson.dumps([names, conditions, [[region, first] for region, first in self.also]])
 
@@ -84,10 +132,17 @@ def head_text(head: Position | None) -> str:
 class Heads:
     """The heads of one region's keys."""
 
-    def __init__(self, known: Mapping[str, Position] | None = None, lost: int = 0, began: int = 0) -> None:
+    def __init__(
+        self,
+        known: Mapping[str, Position] | None = None,
+        lost: int = 0,
+        began: int = 0,
+        values: Mapping[str, bytes] | None = None,
+    ) -> None:
         """``lost``: the epoch that began with a loss of all before, 0 if none was; ``began``: the epoch from which on
-        this node keeps them."""
+        this node keeps them; ``values``: of the same keys, see `value_text`."""
         self.known = dict(known or {})
+        self.values = dict(values or {})
         self.lost = lost
         self.began = began
 
@@ -98,7 +153,7 @@ class Heads:
 
     def copy(self) -> Heads:
         """Return the heads as they are now."""
-        return Heads(self.known, self.lost, self.began)
+        return Heads(self.known, self.lost, self.began, self.values)
 
     def head(self, key: str) -> Position | None:
         """Return the head of a key, None if it is not set."""
@@ -106,15 +161,23 @@ class Heads:
 
     def has_room_for(self, names: Sequence[Named]) -> bool:
         """Return whether there are not too many keys after these were named, in order."""
-        last = {key: deletes for _, key, deletes in names}
+        last = {named.key: named.deletes for named in names}
         more = sum(not deletes and key not in self.known for key, deletes in last.items())
         fewer = sum(deletes and key in self.known for key, deletes in last.items())
         return more <= fewer or len(self.known) + more - fewer <= KEYS_MAX
 
-    def name(self, names: Iterable[Named], epoch: int, first: int) -> None:
-        """Set the heads of the keys that the events of a frame name; ``first``: the number of its first event."""
-        for place, key, deletes in names:
+    def name(self, names: Iterable[Named], epoch: int, first: int, publisher: str = "", body: bytes = b"") -> None:
+        """Set the heads and values of the keys that the events of a frame name; ``first``: the number of its first
+        event."""
+        for place, key, deletes, start, end, sent in names:
             if deletes:
                 self.known.pop(key, None)
+                self.values.pop(key, None)
             else:
                 self.known[key] = epoch, first + place
+                self.values[key] = value_text(sent, publisher, body[start:end])
+
+    def snapshot(self, last: int) -> Snapshot:
+        """Return the keys as they are; ``last``: the number of the region's last event."""
+        found = ((key, value_of(head, self.values.get(key, b""))) for key, head in self.known.items())
+        return Snapshot(last, self.lost, {key: value for key, value in found if value is not None})

@@ -58,6 +58,10 @@ class NodeKeys:
         """Hash of a region's heads: key → ``epoch sequence``."""
         return f"gamecast:{{{self.name}}}:heads:{region}"
 
+    def values(self, region: str) -> str:
+        """Hash of the values of a region's keys: key → ``sent_at_ns binary publisher``, a newline, the payload."""
+        return f"gamecast:{{{self.name}}}:values:{region}"
+
     def egress(self, epoch: int, region: str) -> str:
         """Stream of a region's finished frames of an epoch; entry ids are ``epoch-last``."""
         return f"gamecast:{{{self.name}}}:egress:{epoch}:{region}"
@@ -91,6 +95,7 @@ def keyspace(node: Node) -> dict[bytes, dict[bytes, bytes] | list[tuple[bytes, l
             keys.heads(region): {key: head_text(head) for key, head in heads.known.items()}
             for region, heads in node.heads.items()
         },
+        **{keys.values(region): dict(heads.values) for region, heads in node.heads.items()},
     }
     found: dict[bytes, dict[bytes, bytes] | list[tuple[bytes, list[bytes]]]] = {
         key.encode(): {

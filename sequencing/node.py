@@ -33,7 +33,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from sequencing.frames import NODE, UNKNOWN_END, FrameKind, LinkedFrame, PublishedFrame, StampedFrame
-from sequencing.keyed import KEYS_MAX, NO_EXTRAS, Heads, Part
+from sequencing.keyed import KEYS_MAX, NO_EXTRAS, Heads, Part, Snapshot
 from sequencing.plan import AtomId, Step
 from sequencing.steps import InstalledStep, StepEvent, StepState
 
@@ -338,7 +338,7 @@ class Node:
             step.move(StepEvent.OPEN)
             self.heads.pop(region, None)  # of an earlier time
             if heads is not None:
-                self.heads[region] = Heads(heads.known, heads.lost, epoch)
+                self.heads[region] = Heads(heads.known, heads.lost, epoch, heads.values)
             if (forgotten := accepted.get(FORGOTTEN)) is not None:
                 # Entries that this node knows from an earlier time may have been forgotten at the region's later nodes.
                 for key in [key for key in self.accepted_of if key[0] == region and key[1] not in accepted]:
@@ -348,6 +348,20 @@ class Node:
                 before = self.accepted_of.get((region, publisher))
                 if before is None or before.age() < seen.age():
                     self.accepted_of[region, publisher] = seen
+
+    def snapshots(self, regions: Iterable[tuple[str, int]]) -> dict[str, Snapshot] | None:
+        """Return the keys of regions, (region, epoch) each, as of one moment; None unless all have their open ingress
+        here."""
+        found: dict[str, Snapshot] = {}
+        for region, epoch in regions:
+            step = self.steps.get((epoch, region))
+            if step is None and not (self.any_epoch and epoch == self.any_epoch):
+                return None
+            if step is not None and step.state is not StepState.OPEN:
+                return None
+            heads = self.heads.get(region, _NO_HEADS)
+            found[region] = heads.snapshot(self.region_last.get((epoch, region), 0))
+        return found
 
     def ended(self, region: str, epoch: int) -> bool:
         """Return whether a region's epoch has ended in the egress stream here."""
@@ -465,7 +479,8 @@ class Node:
         region_last = self.region_last.get((frame.epoch, region), 0) + frame.count
         if frame.extras.names:
             heads = self.heads.setdefault(region, Heads(began=frame.epoch))
-            heads.name(frame.extras.names, frame.epoch, region_last - frame.count + 1)
+            first_number = region_last - frame.count + 1
+            heads.name(frame.extras.names, frame.epoch, first_number, frame.publisher, frame.body)
         self.region_last[frame.epoch, region] = region_last
         self.accepted_of[region, frame.publisher] = Accepted(
             frame.incarnation, first + frame.count - 1, frame.epoch, region_last

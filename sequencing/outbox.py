@@ -9,15 +9,15 @@ have been delivered to some, so it is not sent again, and its fate stays unknown
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Generic, TypeVar
 
 from sequencing.errors import Conflict, GamecastError, PublishUncertain
-from sequencing.frames import FrameKind, PublishedFrame, encode_binary_body, encode_json_body
-from sequencing.keyed import NO_EXTRAS, Condition, Extras, Named, Part
+from sequencing.frames import FrameKind, PublishedFrame, encode_binary_body, encode_json_body, payload_starts
+from sequencing.keyed import NO_EXTRAS, Condition, Extras, Named, Part, sent_text
 from sequencing.states import after
 
 Token = TypeVar("Token")
@@ -95,15 +95,24 @@ class OpenFrame(Generic[Token]):
         if not self.names:
             return encode(self.sent_at_ns, self.payloads)
         keys: list[str | None] = [None] * len(self.payloads)
-        for place, key, _ in self.names:
-            keys[place] = key
+        for named in self.names:
+            keys[named.place] = named.key
         return encode(self.sent_at_ns, self.payloads, keys)
 
-    def extras(self, also: tuple[Part, ...] = ()) -> Extras:
+    def extras(self, body: bytes, also: tuple[Part, ...] = ()) -> Extras:
         """Return what the frame says of keys, and of the regions beside its first."""
         if not (self.names or self.conditions or also):
             return NO_EXTRAS
-        return Extras(tuple(self.names), self.conditions, also)
+        names = self.names and tuple(self._placed(body))
+        return Extras(tuple(names), self.conditions, also)
+
+    def _placed(self, body: bytes) -> Iterator[Named]:
+        """Yield the named events with the places of their payloads in the body."""
+        starts = payload_starts(body, self.payloads, binary=self.binary)
+        for named in self.names:
+            start, sent_at_ns = starts[named.place], self.sent_at_ns[named.place]
+            end, sent = start + len(self.payloads[named.place]), sent_text(sent_at_ns, binary=self.binary)
+            yield named._replace(start=start, end=end, sent=sent)
 
 
 @dataclass(slots=True)
@@ -144,9 +153,8 @@ class Outbox(Generic[Token]):
             body = frame.body()
         else:
             [body] = frame.payloads
-        count = len(frame.tokens)
-        of_publisher = publisher, self.incarnation, self.next, count
-        self.sent = PublishedFrame(self.name, self.epoch, *of_publisher, body, frame.kind, frame.extras())
+        of_publisher = publisher, self.incarnation, self.next, len(frame.tokens)
+        self.sent = PublishedFrame(self.name, self.epoch, *of_publisher, body, frame.kind, frame.extras(body))
         return self.sent
 
     def lose_answer(self) -> None:

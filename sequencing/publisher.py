@@ -217,6 +217,11 @@ class Publisher(Generic[Token]):
             state.move(plan.paths[region][0], plan.epoch_of(region))
             self.stale.pop(region, None)
             self._note(state)
+        if before is not None and before.sole and not plan.sole:
+            # The node may have begun a region after it had refused it: where the listing was interrupted, and repeated.
+            for region in [region for region in self.stale if region in plan.paths]:
+                del self.stale[region]
+                self._note(self._regions[region])
         for joint in [*self._joint.values()]:
             self._follow(joint)
 
@@ -322,7 +327,7 @@ class Publisher(Generic[Token]):
                 assert state.taken is not None
                 self._wait.numbered(state.name, state.taken.run, frame.first + frame.count - 1, frame.count)
             frames.append(frame)
-            frame_bytes += len(frame.body)
+            frame_bytes += len(frame.body) * len(frame.parts)
         self._in_flight[node] = frames
         self._woken.discard(node)
         return frames

@@ -30,13 +30,18 @@ class Resolved(Generic[Token]):
     first_sequence: int = 0
     error: GamecastError | None = None
     also: Sequence[tuple[str, int]] = ()
-    """The further regions of accepted events, and their first number there."""
+    """The further regions of events of several, and their first number there if they were accepted."""
     sent_at_ns: Sequence[int] = field(default=(), compare=False, repr=False)
     """Of each event, as it was added."""
     payloads: Sequence[bytes] = field(default=(), compare=False, repr=False)
     """Of each event, as it was added."""
     binary: bool = field(default=False, compare=False, repr=False)
     """Whether the payloads of failed events are bytes, and not JSON."""
+
+    @property
+    def where(self) -> str | tuple[str, ...]:
+        """The region of the events, or all of them, as they were published."""
+        return (self.region, *(region for region, _ in self.also)) if self.also else self.region
 
 
 def failed(region: str, frame: OpenFrame[Token], error: GamecastError) -> Resolved[Token]:
@@ -45,6 +50,7 @@ def failed(region: str, frame: OpenFrame[Token], error: GamecastError) -> Resolv
         region,
         frame.tokens,
         error=error,
+        also=tuple((other, 0) for other in frame.regions[1:]),
         sent_at_ns=frame.sent_at_ns,
         payloads=frame.payloads,
         binary=frame.binary,

@@ -44,8 +44,8 @@ def send(outboxes: Sequence[Outbox[Token]], publisher: str) -> PublishedFrame:
         taken = lead.frames[0]
         also = tuple(Part(each.name, each.next) for each in outboxes[1:])
         of_publisher = publisher, incarnation, lead.next, len(taken.tokens)
-        extras = taken.extras(also)
-        frame = PublishedFrame(lead.name, lead.epoch, *of_publisher, taken.body(), taken.kind, extras)
+        body = taken.body()
+        frame = PublishedFrame(lead.name, lead.epoch, *of_publisher, body, taken.kind, taken.extras(body, also))
         for each in outboxes:
             each.taken = each.frames.pop(0)
     for each in outboxes:
@@ -75,6 +75,6 @@ def not_together(regions: Sequence[str]) -> NotTogether:
     """Return the error for regions that do not enter the network at one node, in one epoch."""
     named = ", ".join(repr(region) for region in regions)
     return NotTogether(
-        f"the regions {named} do not enter the network at one node, so no event can be in all of them: publish to "
-        "each, or run the network on one node"
+        f"no event can be in {named} at once: that takes a network of one node, which has kept all since it began. "
+        "Publish to each"
     )

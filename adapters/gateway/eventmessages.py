@@ -33,8 +33,25 @@ def encode_event(event: Any) -> bytes:
             "sent_at_ms": event.sent_at_ns // 1000 / 1000,
             **content,
             **({"key": event.key} if event.key is not None else {}),
+            **_places_of(event),
         }
     )
+
+
+def _places_of(event: Any) -> dict[str, Any]:
+    """Return the fields that only an event of several regions has."""
+    parts = getattr(event, "parts", None)
+    if parts is None:
+        return {}
+    positions = {region: position_text((event.epoch, sequence)) for region, sequence in parts}
+    return {"regions": list(positions), "positions": positions}
+
+
+def encode_unreadable(event: Any, reason: str) -> bytes:
+    """Return an encoded gap in the place of an event."""
+    gap = encode_gap(event.region, event.epoch, event.sequence, event.sequence, reason)
+    places = _places_of(event)
+    return orjson.dumps({**orjson.loads(gap), **places}) if places else gap
 
 
 def encode_gap(region: str, epoch: int, first_sequence: int, last_sequence: int, reason: str) -> bytes:

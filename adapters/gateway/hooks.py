@@ -25,7 +25,7 @@ import pybreaker
 
 from adapters.gateway.grants import ANYBODY, Grant
 from adapters.gateway.listening import SeldomLog
-from adapters.gateway.messages import Code, Refusal, read_json, read_payload, read_region
+from adapters.gateway.messages import Code, Refusal, read_json, read_payload, read_region, written_about
 from adapters.gateway.metrics import GatewayMetrics
 from adapters.gateway.settings import GatewayLimits, GatewaySettings, HookName, HookSettings
 
@@ -81,17 +81,21 @@ class Hooks:
         payload: Any,
         *,
         about: Mapping[str, Any] = MappingProxyType({}),
+        regions: Sequence[str] = (),
         retry: bool = False,
         **asker: Any,
     ) -> Any:
         """Ask whether an event may be published; return its payload, which the backend may replace; raises `Refusal`.
 
-        ``about``: what the event says of keys; ``retry``: the event may have been published before, so a refusal says
-        nothing about the first attempt.
+        ``about``: what the event says of keys; ``regions``: all that it has, where it lists them; ``retry``: it may
+        have been published before, so a refusal says nothing about the first attempt.
         """
         if (hook := self._hooks.get("publish")) is None:
             return payload
-        question = self._question(grant, asker) | {"region": region, "retry": retry, **_content(payload), **about}
+        question = self._question(grant, asker) | {"region": region, "retry": retry, **_content(payload)}
+        question |= written_about(about)
+        if regions:
+            question["regions"] = list(regions)
         try:
             return await hook.ask(question, lambda answer: self._payload(answer, grant, payload), payload)
         except Refusal as refusal:

@@ -26,6 +26,7 @@ from sequencing.errors import (
     InvalidInput,
     InvalidName,
     NotConnected,
+    NotTogether,
     PayloadTooLarge,
     Superseded,
     TooManyKeys,
@@ -33,6 +34,7 @@ from sequencing.errors import (
 )
 from sequencing.keyed import CONDITIONS_MAX
 from sequencing.names import check_key
+from sequencing.together import REGIONS_MAX
 
 PROTOCOL = 1
 SUBPROTOCOL = "gamecast.v1"
@@ -67,6 +69,7 @@ class Code(StrEnum):
     INVALID_KEY = "invalid-key"
     KEY_CONFLICT = "key-conflict"
     TOO_MANY_KEYS = "too-many-keys"
+    NOT_TOGETHER = "not-together"
     NOT_FOUND = "not-found"
     INTERNAL = "internal"
     DENIED = "denied"
@@ -137,12 +140,14 @@ class Refusal(Exception):
             code, status = Code.MALFORMED, 400
         elif isinstance(error, BufferFull):
             code, status = Code.BUSY, 503
+        elif isinstance(error, NotTogether):
+            code, status = Code.NOT_TOGETHER, 409
         elif isinstance(error, UsageError) and not isinstance(error, NotConnected):
             code, status = Code.MALFORMED, 400
         elif isinstance(error, Superseded):
             code, status = Code.SUPERSEDED, 409
         elif isinstance(error, Conflict):
-            more = {"key": error.key, "position": error.position}
+            more = {"region": error.region, "key": error.key, "position": error.position}
             return cls(Code.KEY_CONFLICT, str(error), status=409, more=more)
         elif isinstance(error, TooManyKeys):
             code, status = Code.TOO_MANY_KEYS, 409
@@ -153,7 +158,7 @@ class Refusal(Exception):
         return cls(code, said, status=status, retriable=error.retriable, definite=error.definite)
 
 
-_TELLING = {Code.INVALID_REGION, Code.TOO_LARGE, Code.MALFORMED, Code.TOO_MANY_KEYS}
+_TELLING = {Code.INVALID_REGION, Code.TOO_LARGE, Code.MALFORMED, Code.TOO_MANY_KEYS, Code.NOT_TOGETHER}
 _WORDS = {
     Code.UNREACHABLE: "the network behind the gateway does not answer now",
     Code.BUSY: "too many publishes are in flight: publish more slowly",
@@ -194,7 +199,8 @@ class Unsubscribe:
 class Publish:
     """Publish one event. ``after`` is set if the event may have been published before the session was resumed.
 
-    ``about``: ``key`` and ``only_if``, as `Connection.publish_async` takes them.
+    ``region``: its region, or the first of several; ``regions``: all, where the message lists them. ``about``: ``key``
+    and ``only_if``, as `Connection.publish_async` takes them.
     """
 
     id: str | int | None
@@ -204,6 +210,7 @@ class Publish:
     retry: bool
     after: str | None
     about: Mapping[str, Any] = field(default_factory=dict)
+    regions: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,8 +232,10 @@ def read_json(text: str | bytes) -> Any:
 
 
 def names_in(document: Any) -> int:
-    """Return how many regions a message lists, before any of them is checked."""
-    regions = document.get("regions") if isinstance(document, dict) else None
+    """Return how many regions a message lists to follow or to leave, before any of them is checked."""
+    if not isinstance(document, dict) or document.get("type") == "publish":
+        return 0
+    regions = document.get("regions")
     return len(regions) if isinstance(regions, list) else 0
 
 
@@ -272,22 +281,71 @@ def read_payload(document: Mapping[str, Any]) -> tuple[Any, int]:
     return raw, len(raw)
 
 
-def read_about(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what an event says of keys, ``key`` and ``only_if``, as far as it does; raises `Refusal`."""
+def read_places(document: Mapping[str, Any]) -> tuple[str, tuple[str, ...]]:
+    """Return the region of an event, and its ``regions`` if it lists them: then the first; raises `Refusal`."""
+    if "regions" not in document:
+        return read_region(document.get("region")), ()
+    if "region" in document:
+        raise Refusal(Code.MALFORMED, "an event must have either a region or regions, not both")
+    listed = document["regions"]
+    if not isinstance(listed, list) or not 0 < len(listed) <= REGIONS_MAX:
+        raise Refusal(Code.MALFORMED, f"the regions of an event must be a list of 1 to {REGIONS_MAX} regions")
+    regions = tuple(map(read_region, listed))
+    if len(set(regions)) < len(regions):
+        raise Refusal(Code.MALFORMED, "the regions of an event must name each region once")
+    return regions[0], regions
+
+
+def read_about(document: Mapping[str, Any], regions: Sequence[str] = ()) -> dict[str, Any]:
+    """Return what an event says of keys, ``key`` and ``only_if``, as far as it does; raises `Refusal`.
+
+    ``regions``: where the event lists them. Then the conditions are of (region, key) each.
+    """
     about: dict[str, Any] = {}
     if document.get("key") is not None:
         about["key"] = _key(document["key"])
     if "only_if" in document:
         about["only_if"] = only_if = document["only_if"]
-        if isinstance(only_if, dict):
+        if isinstance(only_if, dict) and regions:
+            about["only_if"] = _conditions(only_if, regions)
+        elif isinstance(only_if, dict):
             if not 0 < len(only_if) <= CONDITIONS_MAX:
                 raise Refusal(Code.MALFORMED, f"only_if must have 1 to {CONDITIONS_MAX} keys")
             about["only_if"] = {_key(key): _head(position) for key, position in only_if.items()}
         elif "key" not in about:
             raise Refusal(Code.MALFORMED, "only_if must have a key beside it, or be an object: key to position")
+        elif len(regions) > 1 and only_if is not None:
+            raise Refusal(
+                Code.MALFORMED, "with several regions, only_if must be null, or an object: {region: {key: position}}"
+            )
         else:
             _head(only_if)
     return about
+
+
+def _conditions(only_if: Mapping[str, Any], regions: Sequence[str]) -> dict[tuple[str, str], str | None]:
+    """Return the conditions of an event that lists its regions: (region, key) to position."""
+    found: dict[tuple[str, str], str | None] = {}
+    for region, keys in only_if.items():
+        if region not in regions:
+            raise Refusal(Code.MALFORMED, "only_if must name regions of the event: {region: {key: position}}")
+        if not isinstance(keys, dict):
+            raise Refusal(Code.MALFORMED, "with several regions, only_if must be an object: {region: {key: position}}")
+        found |= {(region, _key(key)): _head(position) for key, position in keys.items()}
+    if not 0 < len(found) <= CONDITIONS_MAX:
+        raise Refusal(Code.MALFORMED, f"only_if must have 1 to {CONDITIONS_MAX} keys")
+    return found
+
+
+def written_about(about: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what `read_about` returned, in the encoding of clients."""
+    only_if = about.get("only_if")
+    if not isinstance(only_if, dict) or not isinstance(next(iter(only_if)), tuple):
+        return dict(about)
+    conditions: dict[str, dict[str, str | None]] = {}
+    for (region, key), position in only_if.items():
+        conditions.setdefault(region, {})[key] = position
+    return {**about, "only_if": conditions}
 
 
 def _key(given: Any) -> str:
@@ -379,7 +437,7 @@ def _unsubscribe(document: dict[str, Any]) -> Unsubscribe:
 
 
 def _publish(document: dict[str, Any]) -> Publish:
-    region = read_region(document.get("region"))
+    region, regions = read_places(document)
     payload, payload_bytes = read_payload(document)
     retry, after = document.get("retry", False), document.get("after")
     if not isinstance(retry, bool):
@@ -390,7 +448,8 @@ def _publish(document: dict[str, Any]) -> Publish:
         raise Refusal(
             Code.MALFORMED, "a retry needs after: the position of the region after which the event was first sent"
         )
-    return Publish(_id(document), region, payload, payload_bytes, retry, after, read_about(document))
+    about = read_about(document, regions)
+    return Publish(_id(document), region, payload, payload_bytes, retry, after, about, regions)
 
 
 def _ping(document: dict[str, Any]) -> Ping:

@@ -16,7 +16,7 @@ from aiohttp import web
 from adapters.gateway.caller import Caller
 from adapters.gateway.ended import Ended, is_cancelled
 from adapters.gateway.eventmessages import events_message, said
-from adapters.gateway.eventtexts import Told, parted
+from adapters.gateway.eventtexts import Told, parted, visible
 from adapters.gateway.gateway import Gateway
 from adapters.gateway.grants import Bucket
 from adapters.gateway.messages import Close, Code, Refusal, message_id
@@ -68,9 +68,21 @@ class Outbox:
             self._message_bytes_max = min(bytes_max, self._message_bytes_max)
         return self._message_bytes_max
 
-    def left(self, regions: Collection[str]) -> None:
-        """Drop waiting events of regions that the client has left."""
-        self._coming = deque(item for item in self._coming if item.region not in regions)
+    def leave(self, regions: Collection[str], place: ParkedSession) -> None:
+        """Have the client leave regions: drop their waiting events.
+
+        An event of several regions is not dropped, because it would not come by another one that the client joins
+        later: it is sent before the client hears that it has left.
+        """
+        staying = self._caller.regions.difference(regions)
+        last = 0
+        for number, item in enumerate(self._coming, start=1):
+            if getattr(item, "parts", None) is not None and visible(item, staying) is None:
+                last = number
+        for _ in range(last):
+            self._tell(self._coming.popleft(), place)
+        self._caller.regions -= set(regions)
+        self._coming = deque(seen for item in self._coming if (seen := visible(item, staying)) is not None)
 
     def resend(self, missed: Iterable[Told]) -> None:
         """Send events again, before the next ones."""
@@ -144,8 +156,9 @@ class Outbox:
     def _tell(self, item: Any, place: ParkedSession) -> None:
         if not isinstance(item, self._gateway.access.event_type):
             self._gateway.metrics.gap()
-        if item.region in self._caller.regions:  # a region that was joined only for a retry is not sent
-            told = self._gateway.texts.encode(item)
+        # A region that was joined only for a retry is not sent, and not named.
+        if (seen := visible(item, self._caller.regions)) is not None:
+            told = self._gateway.texts.encode(seen)
             place.tell(told)
             self._add(told)
 

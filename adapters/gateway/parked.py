@@ -29,14 +29,16 @@ class ParkedSession:
         self.is_uncertain = False
         """Whether an event may have been published, or may still be, and this connection cannot find out."""
         self._under_way: set[asyncio.Future[Any]] = set()
-        self._published: dict[str, Position] = {}
+        self._published: dict[str, dict[str, Position]] = {}
+        """Region → the positions of the last event that was published there: in that region, and its others."""
         self._moved = asyncio.Event()
 
     def publish(
-        self, region: str, payload: Any, about: Mapping[str, Any] = MappingProxyType({})
+        self, regions: str | tuple[str, ...], payload: Any, about: Mapping[str, Any] = MappingProxyType({})
     ) -> asyncio.Future[Any]:
         """See `Connection.publish_async`."""
-        receipt = self.connection.publish_async(region, payload, **about)
+        receipt = self.connection.publish_async(regions, payload, **about)
+        only = regions if isinstance(regions, str) else regions[0]
         self._under_way.add(receipt)
 
         def settled(receipt: asyncio.Future[Any]) -> None:
@@ -46,8 +48,12 @@ class ParkedSession:
             elif (error := receipt.exception()) is not None:
                 self.is_uncertain |= not getattr(error, "definite", False)
             else:
-                at = receipt.result().epoch, receipt.result().sequence
-                self._published[region] = max(at, self._published.get(region, at))
+                epoch, first = receipt.result().epoch, receipt.result().sequence
+                parts = getattr(receipt.result(), "parts", None) or ((only, first),)
+                positions = {region: (epoch, sequence) for region, sequence in parts}
+                for region, at in positions.items():
+                    if self._published.get(region, positions)[region] <= at:
+                        self._published[region] = positions
 
         receipt.add_done_callback(settled)
         return receipt
@@ -61,8 +67,9 @@ class ParkedSession:
         """Wait until all publishes are settled and, in a subscribed region, their events have been delivered here."""
         if self._under_way:
             await asyncio.wait(self._under_way)
-        last = self._published.get(region)
-        while last is not None and region in self.sent.now and self.sent.now[region] < last:
+        last, now = self._published.get(region, {}), self.sent.now
+        # An event of several regions comes once, by any of them.
+        while region in last and region in now and all(now[each] < at for each, at in last.items() if each in now):
             self._moved.clear()
             await self._moved.wait()
 

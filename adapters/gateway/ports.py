@@ -23,6 +23,10 @@ class Receipt(Protocol):
     def sequence(self) -> int:
         """Its number in the region and epoch."""
 
+    @property
+    def positions(self) -> Mapping[str, str]:
+        """Region → its position there."""
+
 
 class Connection(Protocol):
     """One subscriber and publisher with a name of its own; it opens once."""
@@ -41,8 +45,13 @@ class Connection(Protocol):
     async def unsubscribe(self, *regions: str) -> None:
         """Leave regions."""
 
-    def publish_async(self, region: str, payload: Any, *, key: str | None = ..., only_if: Any = ...) -> Future[Any]:
-        """Publish; returns a future of a `Receipt`. ``key`` and ``only_if``: as the library takes them."""
+    def publish_async(
+        self, region: str | tuple[str, ...], payload: Any, *, key: str | None = ..., only_if: Any = ...
+    ) -> Future[Any]:
+        """Publish; returns a future of a `Receipt`. ``key`` and ``only_if``: as the library takes them.
+
+        ``region``: a tuple of several publishes the event to all of them at once.
+        """
 
     def batches(self) -> AsyncIterator[Sequence[Any]]:
         """Iterate over lists of events and gaps, in order; they have the fields of the library's own."""

@@ -18,7 +18,7 @@ from adapters.gateway.ended import ENDS_CONNECTION
 from adapters.gateway.gateway import GATEWAY, Gateway
 from adapters.gateway.grants import ANYBODY, SEPARATOR, Grant
 from adapters.gateway.hooks import CALLS_AT_ONCE
-from adapters.gateway.messages import Code, Refusal, read_about, read_payload, read_region
+from adapters.gateway.messages import Code, Refusal, read_about, read_payload, read_places, read_region
 from adapters.gateway.ports import Connection
 from sequencing.errors import GamecastError
 from sequencing.names import GUEST
@@ -65,30 +65,34 @@ async def publish_batch(request: web.Request) -> web.Response:
 
 
 class _Event(NamedTuple):
-    """An event to publish; ``about``: see `Publish`. A denied event has its `Refusal` in place of the payload."""
+    """An event to publish; see `Publish`. A denied event has its `Refusal` in place of the payload."""
 
     region: str
     payload: Any
     about: Mapping[str, Any]
+    regions: tuple[str, ...]
 
 
 def _event(gateway: Gateway, grant: Grant, document: Any) -> _Event:
     if not isinstance(document, dict):
         raise Refusal(Code.MALFORMED, "an event must be an object")
-    region = read_region(document.get("region"))
-    grant.require_write(region)
+    region, regions = read_places(document)
+    for each in regions or (region,):
+        grant.require_write(each)
     payload, payload_bytes = read_payload(document)
-    about = read_about(document)
+    about = read_about(document, regions)
     limits = gateway.settings.limits
     most = min(grant.payload_bytes_max or limits.payload_bytes_max, limits.payload_bytes_max)
     if payload_bytes > most:
         raise Refusal(Code.TOO_LARGE, f"the payload has {payload_bytes} bytes, and the limit is {most}", status=413)
     gateway.metrics.published(region, payload_bytes)
-    return _Event(region, payload, about)
+    return _Event(region, payload, about, regions)
 
 
 async def _publish(request: web.Request, grant: Grant, events: Sequence[_Event]) -> list[dict[str, Any]]:
-    await request.app[GATEWAY].admit_regions(grant, (event.region for event in events))
+    await request.app[GATEWAY].admit_regions(
+        grant, (region for event in events for region in event.regions or (event.region,))
+    )
     publishers, tracing = request.app[PUBLISHERS], request.app[GATEWAY].tracing
     asked = await _asked(request, grant, events, publishers.name_of(grant))
     begun_ns = time.time_ns()
@@ -111,8 +115,9 @@ async def _asked(request: web.Request, grant: Grant, events: Sequence[_Event], n
     async def ask(event: _Event) -> _Event:
         async with turns:
             try:
-                region, payload, about = event
-                return event._replace(payload=await hooks.publish(grant, region, payload, about=about, **asker))
+                region, payload, about, regions = event
+                payload = await hooks.publish(grant, region, payload, about=about, regions=regions, **asker)
+                return event._replace(payload=payload)
             except Refusal as refusal:
                 request.app[GATEWAY].refused(refusal.code, refusal.message, subject=grant.subject, peer=request.remote)
                 return event._replace(payload=refusal)
@@ -121,17 +126,18 @@ async def _asked(request: web.Request, grant: Grant, events: Sequence[_Event], n
 
 
 async def _receipt(publishers: Publishers, connection: Connection, event: _Event) -> dict[str, Any]:
-    region, payload, about = event
+    region, payload, about, regions = event
     if isinstance(payload, Refusal):
         return {"region": region, "error": payload.document(), "status": payload.status}
     try:
-        receipt = await connection.publish_async(region, payload, **about)
+        receipt = await connection.publish_async(regions or region, payload, **about)
     except GamecastError as error:
         if isinstance(error, ENDS_CONNECTION):
             publishers.give_up(connection)
         refusal = Refusal.of(error)
         return {"region": region, "error": refusal.document(), "status": refusal.status}
-    return {"region": region, "position": f"{receipt.epoch}-{receipt.sequence}"}
+    where = {"positions": receipt.positions} if regions else {}
+    return {"region": region, "position": f"{receipt.epoch}-{receipt.sequence}", **where}
 
 
 async def _once(request: web.Request, grant: Grant, body: bytes, publish: Any, *, events: int) -> web.Response:

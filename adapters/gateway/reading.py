@@ -191,9 +191,8 @@ class _StreamReader:
                 self._gateway.subject(self.grant).read_history(past)
             async with lock:
                 for part in parted(map(encode, batch), self._limits.message_bytes_max):
-                    for region, position, _ in part:
-                        if position is not None:
-                            self._positions[region] = position_text(position)
+                    for told in part:
+                        self._positions |= {region: position_text(at) for region, at in told.positions.items()}
                     await self._send(response, None, {"events": [orjson.Fragment(item.text) for item in part]})
             self._gateway.metrics.sent(len(batch))
 

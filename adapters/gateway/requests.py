@@ -169,6 +169,7 @@ class Requests:
             message.region,
             message.payload,
             about=message.about,
+            regions=message.regions,
             retry=message.retry,
             **self._caller.asker,
         )
@@ -180,17 +181,19 @@ class Requests:
         encoded = _encoded(message.payload)
         place = await self._resumption.place_to_publish()
         if message.retry and (position := await self._published_before(message, encoded, place)) is not None:
-            self._outbox.ack(message.id, region=message.region, position=position, repeated=True)
+            where = {"positions": {message.region: position}} if message.regions else {}
+            self._outbox.ack(message.id, region=message.region, position=position, **where, repeated=True)
             return
         if not message.retry:
-            self._retries.published(message.region)
+            self._retries.published(message.regions or (message.region,))
         payload = encoded if isinstance(message.payload, bytes) else orjson.Fragment(encoded)
+        target = message.regions or message.region
         try:
-            receipt = place.publish(message.region, payload, message.about)
+            receipt = place.publish(target, payload, message.about)
         except UsageError:
             # In causal order, a publisher subscribes to its regions: the session may be joining this one.
             await self._subscriptions.until_done()
-            receipt = place.publish(message.region, payload, message.about)
+            receipt = place.publish(target, payload, message.about)
         self._unanswered += 1
         self._unanswered_bytes += message.payload_bytes
         begun_ns = time.time_ns()
@@ -200,13 +203,15 @@ class Requests:
     async def _admit(self, message: Publish) -> None:
         """Check that an event may be published, and wait until there is room for it."""
         grant, limits = self._caller.grant, self._limits
-        grant.require_write(message.region)
+        regions = message.regions or (message.region,)
+        for region in regions:
+            grant.require_write(region)
         most = min(grant.payload_bytes_max or limits.payload_bytes_max, limits.payload_bytes_max)
         if message.payload_bytes > most:
             raise Refusal(
                 Code.TOO_LARGE, f"the payload has {message.payload_bytes} bytes, and the limit is {most}", status=413
             )
-        await self._gateway.admit_regions(grant, (message.region,))
+        await self._gateway.admit_regions(grant, regions)
         while self._unanswered >= limits.unanswered_max or (
             self._unanswered and self._unanswered_bytes + message.payload_bytes > limits.unanswered_bytes_max
         ):
@@ -222,7 +227,8 @@ class Requests:
         error = receipt.exception()
         if error is None:
             position = position_text((receipt.result().epoch, receipt.result().sequence))
-            self._outbox.ack(message.id, region=message.region, position=position)
+            where = {"positions": receipt.result().positions} if message.regions else {}
+            self._outbox.ack(message.id, region=message.region, position=position, **where)
             if self._gateway.tracing is not None:
                 self._gateway.tracing.published(message.region, position, self._caller.session, begun_ns)
         else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import orjson
@@ -23,14 +24,18 @@ class Retries:
         """``name``: of the session and the earlier ones; ``page_events``: how many events one read takes."""
         self._access, self._name, self._page_events = access, name, page_events
         self._found: dict[str, deque[_Own]] = {}
+        self._copies: dict[str, set[int]] = {}
+        """Region → when events were sent that were found in another one: here they are no other event."""
         self._fresh: set[str] = set()
 
-    def published(self, region: str) -> None:
-        """Note that the session has published a new event: its retries in this region must come before."""
-        self._fresh.add(region)
+    def published(self, regions: Iterable[str]) -> None:
+        """Note that the session has published a new event: its retries in these regions must come before."""
+        self._fresh.update(regions)
 
     async def position(self, message: Publish, encoded: bytes, place: ParkedSession, *, follows: bool) -> str | None:
         """Return where an earlier session of the name published this, if it did. ``follows``: it has the region.
+
+        An event of several regions was published in all of them or in none: only the first one is searched.
 
         An earlier connection can publish no more after this one has joined the region. The marker of the join passed
         the region's ingress, which refuses later events of an earlier connection. Events that an earlier session
@@ -41,7 +46,7 @@ class Retries:
         if region in self._found:
             found = self._found[region]
         else:
-            if region in self._fresh:
+            if not self._fresh.isdisjoint(message.regions or (region,)):
                 raise Refusal(Code.ORDER, "retries of a region must come before new events there", status=409)
             assert message.after is not None
             await place.until_arrived(region)
@@ -52,10 +57,13 @@ class Retries:
             finally:
                 if not follows:
                     await place.connection.unsubscribe(region)
+        copies = self._copies.get(region, ())
         for number, own in enumerate(found):
-            if (own.payload, own.key) == (encoded, message.about.get("key")):
+            if (own.payload, own.key) == (encoded, message.about.get("key")) and own.sent_at_ns not in copies:
                 for _ in range(number + 1):
                     found.popleft()
+                for other in message.regions[1:]:
+                    self._copies.setdefault(other, set()).add(own.sent_at_ns)
                 return own.position
         return None
 
@@ -74,7 +82,8 @@ class Retries:
                 event: Any = item
                 if event.sender == self._name:
                     raw = event.payload if isinstance(event.payload, bytes) else _written(event.payload)
-                    found.append(_Own(position_text((event.epoch, event.sequence)), raw, event.key))
+                    position = position_text((event.epoch, event.sequence))
+                    found.append(_Own(position, raw, event.key, event.sent_at_ns))
             after = page.next
             if page.is_late:
                 raise Refusal(
@@ -96,6 +105,7 @@ class _Own(NamedTuple):
     position: str
     payload: bytes
     key: str | None
+    sent_at_ns: int
 
 
 def _written(payload: Any) -> bytes:

@@ -13,7 +13,8 @@ class SentEvents:
     """The last events and gaps of a session, and the position of each region before and after them.
 
     They are in the session's order, and the client received a prefix of them. The positions that the client names
-    identify the prefix: each event changes one position, so no two prefixes have the same positions.
+    identify the prefix: each event changes one position, or several if it has several regions, so no two prefixes have
+    the same positions.
     """
 
     def __init__(self, events_max: int) -> None:
@@ -42,7 +43,16 @@ class SentEvents:
         for region in regions:
             self._before.pop(region, None)
             self._now.pop(region, None)
-        self._items = deque(item for item in self._items if item.region not in regions)
+        kept = deque[Told]()
+        for item in self._items:
+            staying = {region: at for region, at in item.positions.items() if region not in regions}
+            if len(staying) == len(item.positions):
+                kept.append(item)
+            elif staying:  # its text names a region that the client has left: it is not sent again, nor what is before
+                for each in (*kept, item):
+                    self._before |= {region: at for region, at in each.positions.items() if region not in regions}
+                kept.clear()
+        self._items = kept
 
     def add(self, item: Told) -> None:
         """Note the next item."""
@@ -52,11 +62,9 @@ class SentEvents:
         if not self._is_known or item.position is None:
             return
         self._items.append(item)
-        self._now[item.region] = item.position
+        self._now |= item.positions
         if len(self._items) > self._events_max:
-            oldest = self._items.popleft()
-            assert oldest.position is not None
-            self._before[oldest.region] = oldest.position
+            self._before |= self._items.popleft().positions
 
     def after(self, since: Mapping[str, Position]) -> list[Told] | None:
         """Return the items after the prefix that ends at these positions; None if no known prefix ends there."""
@@ -66,8 +74,11 @@ class SentEvents:
         for place, item in enumerate(self._items):
             if not elsewhere:
                 return list(self._items)[place:]
-            if item.position == since[item.region]:
-                elsewhere.discard(item.region)
-            else:
-                elsewhere.add(item.region)
+            for region, position in item.positions.items():
+                if region not in since:
+                    return None
+                if position == since[region]:
+                    elsewhere.discard(region)
+                else:
+                    elsewhere.add(region)
         return None if elsewhere else []

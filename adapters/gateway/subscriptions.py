@@ -86,8 +86,7 @@ class Subscriptions:
             self._gateway.audit.note("subscribed", **self._caller.ids, regions=list(message.regions))
         else:
             await place.connection.unsubscribe(*message.regions)
-            self._caller.regions -= set(message.regions)
-            self._outbox.left(message.regions)
+            self._outbox.leave(message.regions, place)
             place.sent.left(message.regions)
             self._outbox.reply("unsubscribed", message.id, regions=list(message.regions))
 

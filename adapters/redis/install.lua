@@ -4,7 +4,8 @@
 -- KEYS: node, steps, counters, publishers; one more where nothing is to be pushed to readers.
 -- ARGV: 'install' or 'prepare', epoch, version, retention, then region, step's epoch, step for each step
 --    or 'open', then region, epoch, how many publishers, how many keys ('-1': none was ever named), the epoch that began
---       with a loss of the heads of keys, or '0', then publisher, accepted for each and key, head for each; for each region
+--       with a loss of the heads of keys, or '0', then publisher, accepted for each and key, its head, a newline and its
+--       value for each; for each region
 --    or 'seal', then region, epoch, number of the TICK for each stream
 --    or 'forget', how many dead ends of links, those, how many regions whose keys are elsewhere, those and from which
 --       epoch on for each, then epoch, region for each step
@@ -62,19 +63,19 @@ local function forget_all_but(handed, region, upto)
   end
 end
 
--- Lua's unpack is limited by its C stack (8,000 slots).
-local CHUNK = 4000
-
 local function take_heads(region, epoch, keys, lost, from)
   local heads, keyed = prefix .. 'heads:' .. region, prefix .. 'keyed'
-  redis.call('DEL', heads) -- of an earlier time
+  local values = prefix .. 'values:' .. region
+  redis.call('DEL', heads, values) -- of an earlier time
   if keys < 0 then
     redis.call('HDEL', keyed, region)
     return
   end
   redis.call('HSET', keyed, region, lost .. ' ' .. epoch)
-  for at = from, from + 2 * keys - 1, CHUNK do
-    redis.call('HSET', heads, unpack(ARGV, at, math.min(at + CHUNK - 1, from + 2 * keys - 1)))
+  for at = from, from + 2 * keys - 1, 2 do
+    local newline = string.find(ARGV[at + 1], '\n', 1, true)
+    redis.call('HSET', heads, ARGV[at], string.sub(ARGV[at + 1], 1, newline - 1))
+    redis.call('HSET', values, ARGV[at], string.sub(ARGV[at + 1], newline + 1))
   end
 end
 
@@ -163,7 +164,7 @@ if ARGV[1] == 'forget' then
   for at = ends + 4, ends + 2 * headless + 3, 2 do
     local began = string.match(redis.call('HGET', prefix .. 'keyed', ARGV[at]) or '', ' (%d+)$')
     if began and tonumber(began) < tonumber(ARGV[at + 1]) then -- else they have come back since
-      redis.call('DEL', prefix .. 'heads:' .. ARGV[at])
+      redis.call('DEL', prefix .. 'heads:' .. ARGV[at], prefix .. 'values:' .. ARGV[at])
       redis.call('HDEL', prefix .. 'keyed', ARGV[at])
     end
   end
@@ -193,7 +194,7 @@ if ARGV[1] == 'admit' then
       end
     end
     for _, region in ipairs(redis.call('HKEYS', prefix .. 'keyed')) do
-      redis.call('DEL', prefix .. 'heads:' .. region)
+      redis.call('DEL', prefix .. 'heads:' .. region, prefix .. 'values:' .. region)
     end
     redis.call('DEL', node_key, steps_key, counters_key, publishers_key, prefix .. 'keyed')
     redis.call('HSET', node_key, 'run', ARGV[2])

@@ -20,7 +20,7 @@ from adapters.redis.streamsread import StreamsRead, frames_of
 from sequencing.cut import NodeReads, ReadResult
 from sequencing.errors import OtherSideError, PlanError, Unreachable
 from sequencing.frames import UNKNOWN_END, LinkedFrame, PublishedFrame, StampedFrame
-from sequencing.keyed import NO_EXTRAS, Heads, head_text
+from sequencing.keyed import NO_EXTRAS, Heads, Snapshot, Value, head_text, value_of
 from sequencing.keyspace import NodeKeys, encode_step, link_words, linked_of
 from sequencing.node import (
     FORGOTTEN,
@@ -36,6 +36,7 @@ from sequencing.plan import Plan, Step
 
 STEP = Script.beside(__file__, "step.lua")
 INSTALL = Script.beside(__file__, "install.lua")
+SNAPSHOT = Script.beside(__file__, "snapshot.lua")
 
 NEWEST_MAX = 100
 """How many streams one round trip asks for their newest frames."""
@@ -422,24 +423,45 @@ class RedisNode:
                 continue
             known: dict[str, tuple[int, int]] = {}
             # A publisher may write there anything that it likes; what is no head counts for none.
-            for key, text in pairs(await self._connection.call("HGETALL", self._keys.heads(region))):
+            heads, values = await self._connection.pipeline(
+                [("HGETALL", self._keys.heads(region)), ("HGETALL", self._keys.values(region))]
+            )
+            for key, text in pairs(heads):
                 with suppress(UnicodeDecodeError):
                     if (head := _two_numbers(text)) is not None:
                         known[key.decode()] = head
-            found[region] = Heads(known, *epochs)
+            found[region] = Heads(known, *epochs, {key.decode(errors="replace"): value for key, value in pairs(values)})
+        return found
+
+    async def snapshots(self, regions: Sequence[tuple[str, int]]) -> dict[str, Snapshot] | None:
+        """See `Node.snapshots`."""
+        found: dict[str, Snapshot] = {}
+        arguments = chain.from_iterable((region, epoch) for region, epoch in regions)
+        answers = await self._connection.run(SNAPSHOT, self._step_keys[:3], *arguments)
+        for (region, _), answer in zip(regions, answers, strict=True):
+            if not answer:
+                return None
+            last, lost, heads, values = answer
+            texts, known = dict(pairs(values)), dict[str, Value]()
+            for key, head in pairs(heads):
+                if (position := _two_numbers(head)) is not None and key in texts:
+                    with suppress(UnicodeDecodeError):
+                        if (value := value_of(position, texts[key])) is not None:
+                            known[key.decode()] = value
+            found[region] = Snapshot(int(last), int(lost), known)
         return found
 
     async def open_ingresses(self, regions: Iterable[Opening]) -> None:
         """Open ingresses that wait."""
         arguments: list[Any] = ["open"]
         for region, epoch, accepted, heads in regions:
-            known = heads.known if heads is not None else {}
+            known, values = (heads.known, heads.values) if heads is not None else ({}, {})
             arguments += (region, epoch, len(accepted), len(known) if heads is not None else -1)
             arguments.append(heads.lost if heads is not None else 0)
             for publisher, seen in accepted:
                 arguments += (publisher, f"{seen.incarnation} {seen.last} {seen.epoch} {seen.region_last}")
             for key, head in known.items():
-                arguments += (key, head_text(head))
+                arguments += (key, b"%b\n%b" % (head_text(head).encode(), values.get(key, b"")))
             if len(arguments) > OPEN_ARGUMENTS_MAX:
                 await self._connection.run(INSTALL, self._step_keys, *arguments)
                 arguments = ["open"]

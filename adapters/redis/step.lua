@@ -140,9 +140,9 @@ local node_epoch, retention, any_epoch = node[1] or '0', tonumber(node[2] or '0'
 local frames, step_fields, counter_fields, publisher_fields = {}, {}, {}, {}
 local source
 
--- What frames say of keys: [[place, key, 1 if it ends, else 0], …], [[key, head, place of its region], …], and the
--- further regions: [[region, the publisher's first number], …]. Any publisher can write it, so nothing is written before
--- all of it has been looked at.
+-- What frames say of keys: [[place, key, 1 if it ends, else 0, where the body has its payload: before and last byte,
+-- when it was sent and whether it is binary], …], [[key, head, place of its region], …], and the further regions: [[region,
+-- the publisher's first number], …]. Any publisher can write it, so nothing is written before all of it has been looked at.
 local KEYS_MAX, KEY_BYTES_MAX, EXTRAS_BYTES_MAX, REGIONS_MAX = 4096, 200, 65536, 64
 -- Region → the heads of the keys that are named, how many there are, and the epoch that began with a loss of all, or 0.
 local tables, are_keyed = {}, false
@@ -173,6 +173,7 @@ local function parts_of(frame, also)
     parts[i + 1] = {
       region = region, epoch = frame.epoch, incarnation = frame.incarnation, first = int(first), count = frame.count,
       body = frame.body, step_field = frame.epoch .. ' ' .. region, publisher_field = region .. '\n' .. frame.publisher,
+      publisher = frame.publisher,
     }
   end
   return parts
@@ -185,7 +186,9 @@ local function read_extras(frame, text)
   local extras = cjson.decode(text)
   local names, conditions, parts = extras[1], extras[2], parts_of(frame, extras[3] or {})
   for _, named in ipairs(names) do
-    if not is_key(named[2]) or not is_number(named[1]) or named[1] >= frame.count then
+    local from, to, sent = named[4], named[5], named[6]
+    local has_payload = is_number(from) and is_number(to) and from <= to and to <= #frame.body and type(sent) == 'string'
+    if not has_payload or not is_key(named[2]) or not is_number(named[1]) or named[1] >= frame.count then
       error('ERR a frame names a key as no publisher does')
     end
     for _, part in ipairs(parts) do
@@ -216,7 +219,7 @@ if publishes then
     }
     frames[n] = frame
     if words == 9 and ARGV[at + 8] ~= '' then
-      frame.publisher = publisher
+      frame.publisher = publisher -- of a frame that names keys
       read_extras(frame, ARGV[at + 8])
       for i = 2, #frame.parts do
         local part, m = frame.parts[i], #step_fields + 1
@@ -366,22 +369,27 @@ local function name_keys(frame, names)
     if (head ~= nil) ~= (found.heads[key] ~= nil) then
       found.more = found.more + (head and 1 or -1)
     end
-    found.heads[key], found.changed[key] = head, true
+    found.heads[key] = head
+    found.changed[key] = head and named[6] .. ' ' .. frame.publisher .. '\n' .. string.sub(frame.body, named[4] + 1, named[5])
+      or false
   end
 end
 
 local function write_heads(region, found)
-  local key, set, gone = prefix .. 'heads:' .. region, {}, {}
-  for name in pairs(found.changed) do
-    if found.heads[name] then
-      set[name] = found.heads[name]
+  local set, values, gone = {}, {}, {}
+  for name, value in pairs(found.changed) do
+    if value then
+      set[name], values[name] = found.heads[name], value
     else
       gone[#gone + 1] = name
     end
   end
-  write(key, set)
+  write(prefix .. 'heads:' .. region, set)
+  write(prefix .. 'values:' .. region, values)
   for from = 1, #gone, CHUNK do
-    redis.call('HDEL', key, unpack(gone, from, math.min(from + CHUNK - 1, #gone)))
+    local to = math.min(from + CHUNK - 1, #gone)
+    redis.call('HDEL', prefix .. 'heads:' .. region, unpack(gone, from, to))
+    redis.call('HDEL', prefix .. 'values:' .. region, unpack(gone, from, to))
   end
   if found.lost ~= nil and not found.is_known and next(found.changed) then
     redis.call('HSET', prefix .. 'keyed', region, '0 ' .. found.began)

@@ -28,7 +28,7 @@ from adapters.redis.connection import RedisConnection, Script, parse_info
 from adapters.redis.control import CONTROL, SOLE_NODE
 from adapters.redis.controlkeys import ControlKeys
 from adapters.redis.leadercontrol import LEADING
-from adapters.redis.node import INSTALL, STEP
+from adapters.redis.node import INSTALL, SNAPSHOT, STEP
 from adapters.redis.survey import LOOK
 from adapters.urls import redacted, with_user
 from sequencing.errors import OtherSideError, UnsupportedServer, UsageError
@@ -39,7 +39,7 @@ VERSION_MIN = 7
 PASSWORD_BYTES = 32
 
 FCALL = "+fcall|"
-FUNCTIONS = CONTROL, LEADING, STEP, INSTALL, LOOK, TOUCH
+FUNCTIONS = CONTROL, LEADING, STEP, INSTALL, SNAPSHOT, LOOK, TOUCH
 
 
 def _calling(*scripts: Script) -> tuple[str, ...]:
@@ -87,8 +87,11 @@ _ROWS = (
 )
 """What each connection wants; and what it has, for `Client.plan`."""
 _LINKS, _EGRESS, _HEADS = "gamecast:{*}:link:*", "gamecast:{*}:egress:*", "gamecast:{*}:heads:*"
-_KEYS = (f"(+hget +hset +hmget +hlen +hdel ~{_HEADS} ~gamecast:{{*}}:keyed)",)
-"""The heads of keys, which publishing compares and sets."""
+_VALUES = "gamecast:{*}:values:*"
+_KEYS = (f"(+hget +hset +hmget +hlen +hdel ~{_HEADS} ~gamecast:{{*}}:keyed)", f"(+hset +hdel %W~{_VALUES})")
+"""The heads of keys, which publishing compares and sets, and the values, which it sets."""
+_STATES = (*_calling(SNAPSHOT), f"(+hgetall %R~{_HEADS} %R~{_VALUES})")
+"""The keys of a region as they are."""
 _PUSHING = ("+publish", f"&{_EGRESS}")
 _PUSHED = ("+subscribe", "+unsubscribe", f"&{_EGRESS}")
 """Frames that end at a node are pushed to its readers. Redis can separate senders from listeners only by commands."""
@@ -102,7 +105,7 @@ ROLES: dict[str, tuple[str, ...]] = {
     # Publishes; cannot read any events.
     "publisher": (*_PUBLISHER, f"%W~{_EGRESS}"),
     # A game server: subscribes, which takes publishing of markers, and publishes.
-    "subscriber": (*_PUBLISHER, *_PUSHED, f"~{_EGRESS}"),
+    "subscriber": (*_PUBLISHER, *_PUSHED, *_STATES, f"~{_EGRESS}"),
     # Carries frames over links.
     "relay": (
         *(*_CONNECTING, *_calling(STEP), *_NEWS, *_STEP_KEYS, *_STEPPING, *_PUSHING, "+xread", "+xrevrange", "+xrange"),
@@ -112,7 +115,7 @@ ROLES: dict[str, tuple[str, ...]] = {
     # A game server that stores, for all gateways, used tokens and the answers to publishes, and that may read
     # everything for its metrics.
     "gateway": (
-        *(*_PUBLISHER, *_calling(LOOK), *_PUSHED, f"~{_EGRESS}", f"~{_LINKS}"),
+        *(*_PUBLISHER, *_calling(LOOK), *_PUSHED, *_STATES, f"~{_EGRESS}", f"~{_LINKS}"),
         "(+set +get +del +hset +hdel +hgetall ~gamecast:{gateway}:*)",
         "(+@read -keys -scan -randomkey -dbsize %R~gamecast:*)",
     ),

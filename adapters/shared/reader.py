@@ -12,6 +12,7 @@ from adapters.shared.streams import SharedNode
 from sequencing.cut import ReadResult, Streams, without_cut_short
 from sequencing.errors import NotConnected, Unreachable
 from sequencing.frames import StampedFrame
+from sequencing.keyed import Snapshot
 from sequencing.plan import Plan
 
 
@@ -110,6 +111,10 @@ class SharedReader:
         for (region, epoch), frame in zip(streams, found, strict=True):
             self._ends[region] = epoch, frame.last if frame is not None else 0
         return found
+
+    async def snapshots(self, regions: Sequence[StreamKey]) -> dict[str, Snapshot] | None:
+        """See `Reader.snapshots`."""
+        return await self._node.snapshots(regions)
 
     async def close(self) -> None:
         """See `Reader.close`."""

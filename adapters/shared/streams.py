@@ -25,6 +25,7 @@ from adapters.shared.stream import SharedStream, StreamKey, StreamListener
 from sequencing.cut import Numbered, ReadResult, let_through
 from sequencing.errors import GamecastError, NotConnected, is_passing
 from sequencing.frames import StampedFrame, node_number
+from sequencing.keyed import Snapshot
 from sequencing.plan import Plan
 
 FRAMES_MAX = 128
@@ -134,6 +135,12 @@ class SharedNode:
         self._require_open()
         async with self._direct_turn:
             return await self._direct.newest(streams)
+
+    async def snapshots(self, regions: Sequence[StreamKey]) -> dict[str, Snapshot] | None:
+        """See `Reader.snapshots`."""
+        self._require_open()
+        async with self._direct_turn:
+            return await self._direct.snapshots(regions)
 
     def _require_open(self) -> None:
         if self._closing:

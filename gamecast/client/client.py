@@ -31,6 +31,7 @@ from gamecast.client.watching import (
     PublishErrorReporter,
     SomeGapHandler,
     SomeHandler,
+    SomeStateHandler,
     Status,
 )
 from gamecast.event import Event, Gap, Receipt, Statistics
@@ -170,7 +171,7 @@ class Client:
         incoming.drain()
 
     async def subscribe(
-        self, *regions: str, since: Since | None = None, order: ReplayOrder = "common"
+        self, *regions: str, since: Since | None = None, order: ReplayOrder = "common", state: bool = False
     ) -> dict[str, str]:
         """Follow regions, at any time; returns when everything published from now on will be delivered.
 
@@ -186,13 +187,17 @@ class Client:
         it; so what is published in the new regions before it has caught up may come late, too, and then has
         ``replayed`` set.
 
+        ``state=True``: a `State` comes first, with the last event of each key of the regions (see `publish`), and then
+        everything after it, without a hole or a repeat, also where no history is kept. It has its place in the order of
+        all regions.
+
         Raises `InvalidName`, `Superseded`, and `Unreachable` when that takes longer than ``subscribe_timeout_s``: the
         regions stay asked for, and another call waits on. Raises `BufferFull` when too many events come meanwhile that
         nobody takes. With ``since``, raises `UnknownPosition` for one that the network never gave, and
         `UnorderedHistory`, unless ``order="any"``, for regions of which no subscriber had both while events came. Then
         nothing is subscribed to.
         """
-        begins = await self._working()[1].subscribe(regions, since, order)
+        begins = await self._working()[1].subscribe(regions, since, order, state=state)
         return {region: f"{epoch}-{sequence}" for region, (epoch, sequence) in begins.items()}
 
     async def unsubscribe(self, *regions: str) -> None:
@@ -279,8 +284,10 @@ class Client:
             first, told = about(region, key, only_if)
             self._outgoing.publish_nowait(first, payload, told)
 
-    def publish_batch(self, events: Iterable[tuple[str, Any]]) -> asyncio.Future[list[Receipt]]:
+    def publish_batch(self, events: Iterable[tuple[Regions, Any]]) -> asyncio.Future[list[Receipt]]:
         """Publish events, (region, payload) each, without waiting: returns a future of their receipts, in this order.
+
+        A region may be a tuple of several, as for `publish`.
 
         For what comes together, like all that happened within a tick: it takes less than a future for each. Events of
         one region are published in this order. Raises at once, and publishes nothing, for what can never be published,
@@ -344,6 +351,10 @@ class Client:
     def on_gap(self, handler: SomeGapHandler) -> SomeGapHandler:
         """Register a handler for gaps: `run` calls it with each `Gap`, in its place among the events."""
         return self._handlers.on_gap(handler)
+
+    def on_state(self, handler: SomeStateHandler) -> SomeStateHandler:
+        """Register a handler for states: `run` calls it with each `State`, in its place among the events."""
+        return self._handlers.on_state(handler)
 
     def on_caught_up(self, callback: SomeCallback) -> SomeCallback:
         """Register a function that is called when a replay has ended, with its regions, a `frozenset`.

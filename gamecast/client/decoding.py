@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import repeat
 from typing import TYPE_CHECKING
 
+import orjson
+
 from adapters.places import Position
-from gamecast.event import Event, Gap, JointEvent
+from gamecast.client.states import Standing
+from gamecast.event import Event, Gap, JointEvent, State
 from sequencing.errors import InvalidInput
 from sequencing.frames import UNKNOWN_END, FrameKind, JointPart, StampedFrame, decode_keyed_body, joint_parts
 from sequencing.had import Had
@@ -23,7 +26,17 @@ _EVENTS, _JOINT = int(FrameKind.EVENTS), int(FrameKind.JOINT)
 _new_event = partial(tuple.__new__, Event)
 _NO_KEYS = repeat(None)
 _NOWHERE = 0, 0
-_NEVER = 2**63
+
+
+Place = tuple[str, Position]
+"""A region, and a position there."""
+
+Together = Callable[[str, Position], bool]
+
+
+def _apart(region: str, position: Position) -> bool:
+    """No other region comes in one order with what is decoded."""
+    return False
 
 
 class EventDecoder:
@@ -56,27 +69,56 @@ class EventDecoder:
             self._floors.pop(region, None)
             self._passed.pop(region, None)
 
-    def not_taken(self, first: Mapping[str, Position], kept: Mapping[str, Sequence[Position]]) -> None:
-        """Note what the application was not given of regions that were left: from the first position of each on, but
-        for some events that were given to it as those of other regions."""
-        for region in first.keys() | kept.keys():
-            epoch, sequence = first.get(region, (_NEVER, 1))
-            self._had.take_back(region, (epoch, sequence - 1), kept.get(region, ()))
+    def not_taken(self, first: Mapping[str, Position], kept: Iterable[Place], dropped: Iterable[Place]) -> None:
+        """Note what the application was not given of regions that were left: from the first position of each on.
+
+        ``kept``: the places of events that it will be given as those of other regions; ``dropped``: of those that it
+        will not.
+        """
+        for region, (epoch, sequence) in first.items():
+            self._had.take_back(region, (epoch, sequence - 1))
+        for place in kept:
+            self._had.keep(*place)
+        for place in dropped:
+            self._had.drop(*place)
+
+    def tell(self, standing: Standing, batch: list[Event | Gap]) -> None:
+        """Deliver a state."""
+        at_ns, values, incomplete = time.time_ns(), dict[str, dict[str, Event]](), set[str]()
+        for region, (position, snapshot) in standing.snapshots.items():
+            values[region] = known = {}
+            if snapshot.lost:
+                incomplete.add(region)
+            for key, ((epoch, sequence), sent_at_ns, binary, publisher, encoded) in snapshot.values.items():
+                try:
+                    payload = encoded if binary else orjson.loads(encoded)
+                except orjson.JSONDecodeError:  # no publisher of ours writes that
+                    incomplete.add(region)
+                    continue
+                times = sent_at_ns, at_ns
+                known[key] = Event(region, publisher, payload, epoch, sequence, *times, replayed=True, key=key)
+            self._had.miss(region, position)
+            self._passed[region] = position
+        positions = {region: f"{epoch}-{last}" for region, ((epoch, last), _) in standing.snapshots.items()}
+        batch.append(State(values, positions, frozenset(incomplete)))
 
     def decode(
         self,
-        item: Ready | Missing | Gap,
+        item: Ready | Missing | Gap | Standing,
         batch: list[Event | Gap],
         *,
-        together: Container[str] = (),
+        together: Together = _apart,
         replayed: bool = False,
     ) -> None:
         """Decode a frame into items for the application. ``replayed``: the frame comes from history.
 
-        ``together``: the regions that come in one order with this one: of an event of several, it has all before.
+        ``together``: whether a region comes in one order with this one, from before a position on.
         """
         if isinstance(item, Gap):
             self.announce(item, batch)
+            return
+        if isinstance(item, Standing):
+            self.tell(item, batch)
             return
         if isinstance(item, Missing):
             gap = Gap(item.region, item.epoch, item.first, item.last, "the node no longer has them")
@@ -115,14 +157,19 @@ class EventDecoder:
             self._tap.delivered(frame, meta.publisher, first=first, sent_at_ns=sent_at_ns, at_ns=at_ns)
 
     def _once(
-        self, frame: StampedFrame, parts: Sequence[JointPart], events: Iterable[Event], together: Container[str]
+        self, frame: StampedFrame, parts: Sequence[JointPart], events: Iterable[Event], together: Together
     ) -> Iterator[Event]:
         """Yield those events of several regions that no other region has brought."""
         for event in events:
             behind = frame.last - event.sequence
             if not self._had.has(parts, event.epoch, behind, by=event.region):
-                here = (part for part in parts if part.region == event.region or part.region in together)
-                yield JointEvent(*event, tuple((part.region, part.last - behind) for part in here))
+                here = (
+                    part
+                    for part in parts
+                    if part.region == event.region or together(part.region, (event.epoch, part.last - behind))
+                )
+                everywhere = tuple((part.region, part.last - behind) for part in parts)
+                yield JointEvent(*event, tuple((part.region, part.last - behind) for part in here), everywhere)
 
     def announce(self, gap: Gap, batch: list[Event | Gap]) -> None:
         """Deliver a gap."""

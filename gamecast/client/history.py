@@ -14,6 +14,7 @@ from typing import Any, Literal, TypeVar, get_args
 from adapters.backoff import Backoff
 from adapters.network import Network, Reader
 from adapters.places import Position
+from gamecast.client.states import Standing
 from gamecast.event import Gap
 from gamecast.positions import NUMBER_DIGITS_MAX, parse_position
 from sequencing.cut import ReadResult
@@ -143,6 +144,10 @@ class History:
                 self._left, self._epochs = gaps, epochs
         if self._refusal is not None:
             raise self._refusal
+
+    def since(self, region: str) -> Position:
+        """Return the position after which a region's history begins."""
+        return self._since[region]
 
     @property
     def regions(self) -> frozenset[str]:
@@ -338,8 +343,8 @@ def parse_since(since: Since, regions: AbstractSet[str]) -> dict[str, Position]:
     return {region: _parse_position(position) for region, position in since.items()}
 
 
-def region_of(item: Ready | Missing | Gap) -> str:
-    """Return the region of an item."""
+def region_of(item: Ready | Missing | Gap | Standing) -> str:
+    """Return the region of an item; of a state, one of its regions."""
     return item.frame.region if isinstance(item, Ready) else item.region
 
 

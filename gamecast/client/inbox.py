@@ -7,11 +7,12 @@ from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
 
 from gamecast.client.history import region_of
+from gamecast.client.states import Standing
 from gamecast.event import Gap
 from sequencing.frames import FrameKind
 from sequencing.ready import Missing, Ready
 
-Item = Ready | Missing | Gap
+Item = Ready | Missing | Gap | Standing
 
 MARKERS = int(FrameKind.JOIN), int(FrameKind.TICK)
 """Kinds of frames that carry nothing for the application. Frames of unknown kinds are reported to it."""
@@ -59,7 +60,8 @@ class Inbox:
 
     def drop(self, regions: AbstractSet[str]) -> None:
         """Remove all items of some regions."""
-        kept = [item for item in self._items if region_of(item) not in regions]
+        whole = (item.without(regions) if isinstance(item, Standing) else item for item in self._items)
+        kept = [item for item in whole if item is not None and region_of(item) not in regions]
         self._items.clear()
         self.events = self.bytes = 0
         self.put(kept)
@@ -67,12 +69,15 @@ class Inbox:
     def skip(self) -> None:
         """Drop all events, and leave a gap for the events of each region and epoch."""
         gaps: dict[tuple[str, int], Gap] = {}
+        states = [item for item in self._items if isinstance(item, Standing)]
         for item in self._items:
+            if isinstance(item, Standing):
+                continue  # nothing of its regions was before it
             gap = _gap(item)
             before = gaps.get((gap.region, gap.epoch), gap)
             last = gap.last_sequence and max(gap.last_sequence, before.last_sequence)
             gaps[gap.region, gap.epoch] = before._replace(last_sequence=last)
-        self._items, self.events, self.bytes = deque(gaps.values()), 0, 0
+        self._items, self.events, self.bytes = deque([*states, *gaps.values()]), 0, 0
 
 
 def _gap(item: Ready | Missing | Gap) -> Gap:

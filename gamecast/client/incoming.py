@@ -13,23 +13,26 @@ from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from adapters.backoff import Backoff
 from adapters.network import Network
 from adapters.places import Position
 from gamecast.arguments import checked_regions
 from gamecast.client.configuration import Configuration
-from gamecast.client.decoding import EventDecoder
+from gamecast.client.decoding import EventDecoder, Place
 from gamecast.client.history import History, Recall, ReplayOrder, Since, checked_order, parse_since
-from gamecast.client.inbox import Inbox
+from gamecast.client.inbox import Inbox, Item
 from gamecast.client.outgoing import Outgoing
 from gamecast.client.reading import NodeReaders
 from gamecast.client.receipts import Token
 from gamecast.client.replays import Replays
+from gamecast.client.states import States
 from gamecast.client.watching import Health
 from gamecast.event import Event, Gap
 from gamecast.holding import Holding
 from sequencing.cut import ReadResult
 from sequencing.errors import (
     BufferFull,
+    GamecastError,
     NotConnected,
     Superseded,
     TooSlow,
@@ -37,8 +40,10 @@ from sequencing.errors import (
     UnorderedHistory,
     Unreachable,
     UsageError,
+    is_passing,
     superseded_message,
 )
+from sequencing.keyed import Snapshot
 from sequencing.plan import Plan
 from sequencing.ready import Missing, Ready
 from sequencing.record import Record, Request
@@ -90,6 +95,7 @@ class Incoming:
         self._decoder = EventDecoder(tap)
         self._inbox = Inbox()
         self._replays = Replays(self.wake_application)
+        self._states = States()
         self._caught_up: list[frozenset[str]] = []
         """The regions of replays whose last events were returned, and that are not reported yet."""
         self._live_batches = 0
@@ -175,12 +181,18 @@ class Incoming:
         self.carry_out(self._session.granted(request))
 
     async def subscribe(
-        self, regions: Iterable[str], since: Since | None, order: ReplayOrder = "common"
+        self, regions: Iterable[str], since: Since | None, order: ReplayOrder = "common", *, state: bool = False
     ) -> dict[str, Position]:
         """See `Client.subscribe`."""
         wanted = checked_regions(regions, "subscribe")
         checked_order(order)
         recall: Recall | None = None
+        if state:
+            if since is not None:
+                raise UsageError("subscribe with state=True, which says how the regions are now, or with since")
+            if known := wanted & self._session.wanted:
+                raise UsageError(f"{min(known)!r} is subscribed to already: unsubscribe first to begin with its state")
+            self._states.begin(wanted)
         if since is not None:
             positions = parse_since(since, wanted)
             if known := wanted & self._session.wanted:
@@ -196,7 +208,10 @@ class Incoming:
         self._taken.set()
         try:
             async with asyncio.timeout(self._limits.subscribe_timeout_s):
-                await self._joined(wanted)
+                if state:  # what is joined waits for its state, so it is asked for at once
+                    await asyncio.gather(self._joined(wanted), self._ask_for_state(wanted))
+                else:
+                    await self._joined(wanted)
             if recall is not None and recall.history is not None:
                 with suppress(TimeoutError):  # what cannot be looked at now is looked at when it is taken
                     async with asyncio.timeout(self._limits.subscribe_timeout_s):
@@ -208,6 +223,11 @@ class Incoming:
             await self.unsubscribe(wanted)
             raise
         except TimeoutError:
+            if state and wanted & self._session.wanted <= self._session.joined:
+                raise Unreachable(
+                    f"the state of {', '.join(sorted(wanted)[:3])} is not known after "
+                    f"{self._limits.subscribe_timeout_s:g} s, for a node cannot be reached; their events are delivered"
+                ) from None
             missing = sorted(wanted & self._session.wanted - self._session.joined)
             raise Unreachable(
                 f"{len(missing)} region(s), {', '.join(missing[:3])}, are not joined after "
@@ -218,7 +238,56 @@ class Incoming:
             self._joining -= 1
             if recall is not None:
                 recall.is_answered.set()
+            if state:
+                self._put(self._states.drop(wanted - self._states.known))
         return {region: self._begins[region] for region in wanted if region in self._begins}
+
+    async def _ask_for_state(self, wanted: AbstractSet[str]) -> None:
+        """Ask the ingresses of regions that are joined for their keys, as long as it takes."""
+        backoff = Backoff()
+        while wanted & self._states.asked & self._session.wanted and not self._stopping:
+            left = wanted & self._states.asked & self._session.joined
+            if not left or self._record is None:
+                self._changed.clear()
+                await self._changed.wait()
+                continue
+            plan, at = self._record.plan, dict[str, list[str]]()
+            for region in sorted(left):
+                at.setdefault(plan.paths[region][0], []).append(region)
+            for node, regions in at.items():
+                try:
+                    found = await self._snapshots(node, plan, regions)
+                except GamecastError as error:
+                    if not is_passing(error):
+                        raise
+                else:
+                    if found is not None:
+                        self._states_told(plan, found)
+            if left & self._states.asked:
+                await backoff.wait()
+
+    async def _snapshots(self, node: str, plan: Plan, regions: Sequence[str]) -> dict[str, Snapshot] | None:
+        reader = self._network.reader(node, plan)
+        try:
+            return await reader.snapshots([(region, plan.epoch_of(region)) for region in regions])
+        finally:
+            await reader.close()
+
+    def _states_told(self, plan: Plan, found: Mapping[str, Snapshot]) -> None:
+        wanted = {
+            region: ((plan.epoch_of(region), snapshot.last), snapshot)
+            for region, snapshot in found.items()
+            if region in self._session.joined
+        }
+        self._put(self._states.told(wanted, self._begins))
+        for region, (position, _) in wanted.items():
+            self._begins[region] = max(position, self._begins.get(region, position))
+
+    def _put(self, items: Iterable[Item]) -> None:
+        """Put what was held back into the inbox."""
+        self._inbox.put(self._replays.keep([*items]))
+        if self._inbox:
+            self._arrived.set()
 
     async def _joined(self, wanted: AbstractSet[str]) -> None:
         loop = asyncio.get_running_loop()
@@ -269,6 +338,7 @@ class Incoming:
                 f"{self._limits.subscribe_timeout_s:g} s, and causal order needs that: they stay subscribed"
             ) from None
         effects = self._session.unsubscribe(left)
+        self._put(self._states.drop(left))
         self._inbox.drop(left)
         self._replays.drop(left)
         self._caught_up = [staying for regions in self._caught_up if (staying := regions - left)]
@@ -313,17 +383,17 @@ class Incoming:
         else:
             self._live_batches += 1
             while self._inbox and len(batch) < BATCH_EVENTS:
-                self._decoder.decode(self._inbox.take(), batch, together=self)
+                self._decoder.decode(self._inbox.take(), batch, together=self._is_live)
         self._taken.set()
         return batch
 
-    def __contains__(self, region: object) -> bool:
-        """Return whether a region comes live, in one order with all others that do."""
-        return region in self._session.joined and region not in self._replays
+    def _is_live(self, region: str, position: Position) -> bool:
+        """Return whether a region comes live, in one order with all others that do, and from before a position on."""
+        return region in self._session.joined and region not in self._replays and position > self._begins[region]
 
-    def not_taken(self, first: Mapping[str, Position], kept: Mapping[str, Sequence[Position]]) -> None:
+    def not_taken(self, first: Mapping[str, Position], kept: Iterable[Place], dropped: Iterable[Place]) -> None:
         """Note what was decoded of regions that were left, and dropped; see `EventDecoder.not_taken`."""
-        self._decoder.not_taken(first, kept)
+        self._decoder.not_taken(first, kept, dropped)
 
     def drain(self) -> None:
         """Let reading end when nothing more comes; iteration ends after what has been read."""
@@ -412,7 +482,7 @@ class Incoming:
             self.holding.handed_out(items, still_held=self._session.held_frames)
         if self._recalls:
             items = [item for item in items if not any(recall.takes(item) for recall in self._recalls)]
-        self._inbox.put(self._replays.keep(items))
+        self._inbox.put(self._replays.keep(self._states.keep(items) if self._states else items))
         for recall in list(self._recalls):
             recall.narrow(self._session.wanted)
             if not recall.since:

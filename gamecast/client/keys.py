@@ -92,7 +92,7 @@ def _conditions(key: str | None, only_if: OnlyIf, several: tuple[str, ...]) -> t
 
 def _place(named: object, several: tuple[str, ...]) -> tuple[object, int]:
     """Return the key of a condition, and the place of its region."""
-    if not several:
+    if not several or (len(several) == 1 and isinstance(named, str)):
         return named, 0
     if not isinstance(named, tuple) or len(named) != 2 or named[0] not in several:
         raise UsageError(

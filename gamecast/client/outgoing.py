@@ -9,10 +9,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, cast
 
 import orjson
 
@@ -21,7 +22,8 @@ from adapters.network import Network
 from gamecast.arguments import pairs_of
 from gamecast.client.bundle import Bundle
 from gamecast.client.configuration import Configuration
-from gamecast.client.keys import ABOUT_NOTHING, About
+from gamecast.client.keys import ABOUT_NOTHING, NO_CONDITION, About, Regions
+from gamecast.client.keys import about as about_call
 from gamecast.client.payloads import LETTER_OF_NULL, NULL, lacks_number, unfit_number, unfit_payload
 from gamecast.client.receipts import ReceiptFuture, Receipts, Token
 from gamecast.client.serving import REQUEST_S_MIN, NodeService, as_ours, way_to
@@ -32,6 +34,7 @@ from sequencing.errors import (
     BufferFull,
     GamecastError,
     NotConnected,
+    NotTogether,
     PayloadTooLarge,
     PublishUncertain,
     Unreachable,
@@ -40,6 +43,7 @@ from sequencing.errors import (
 from sequencing.names import check_region
 from sequencing.plan import Plan
 from sequencing.session import Effects, Session
+from sequencing.together import not_together
 
 if TYPE_CHECKING:
     from gamecast.recording.tap import Tap
@@ -148,11 +152,14 @@ class Outgoing:
         encoded, self._receipts.has_other_tokens = self._encoded(region, payload), True
         self._add(region, encoded, type(payload) is bytes, self._quiet, about)
 
-    def publish_batch(self, events: Iterable[tuple[str, Any]]) -> asyncio.Future[list[Receipt]]:
+    def publish_batch(self, events: Iterable[tuple[Regions, Any]]) -> asyncio.Future[list[Receipt]]:
         """See `Client.publish_batch`."""
         self._require_room()
         pairs = pairs_of(events, "publish_batch", "(region, payload) pairs")
-        encoded = [(region, self._encoded(region, payload), type(payload) is bytes) for region, payload in pairs]
+        if tuple in set(map(type, map(itemgetter(0), pairs))):
+            return self._publish_mixed(pairs)
+        each_alone = cast("Sequence[tuple[str, Any]]", pairs)
+        encoded = [(region, self._encoded(region, payload), type(payload) is bytes) for region, payload in each_alone]
         future: asyncio.Future[list[Receipt]] = asyncio.Future(loop=self._loop)
         bundle = Bundle(future, [region for region, _, _ in encoded])
         self._receipts.has_other_tokens = True
@@ -163,6 +170,21 @@ class Outgoing:
                 self._await_place(region)
             else:
                 self._nodes[node].wake.set()
+        return future
+
+    def _publish_mixed(self, pairs: Sequence[tuple[Regions, Any]]) -> asyncio.Future[list[Receipt]]:
+        """Publish a batch some of whose events have several regions."""
+        calls: list[tuple[str, bytes, bool, About]] = []
+        for regions, payload in pairs:
+            first, told = about_call(regions, None, NO_CONDITION)
+            calls.append((first, self._encoded(first, payload), type(payload) is bytes, told))
+            if told.regions:
+                self._require_together(told.regions)
+        future: asyncio.Future[list[Receipt]] = asyncio.Future(loop=self._loop)
+        bundle = Bundle(future, [first for first, *_ in calls])
+        self._receipts.has_other_tokens = True
+        for first, encoded, is_binary, told in calls:
+            self._add(first, encoded, is_binary, bundle, told)
         return future
 
     async def flush(self) -> None:
@@ -237,9 +259,7 @@ class Outgoing:
         if buffered.events >= self._async_events_max or buffered.bytes >= self._async_bytes_max:
             raise self._full()
 
-    def _add(
-        self, region: str, encoded: bytes, binary: bool, token: ReceiptFuture | PublishErrorReporter, about: About
-    ) -> None:
+    def _add(self, region: str, encoded: bytes, binary: bool, token: Token, about: About) -> None:
         if about is ABOUT_NOTHING:
             node = self._session.publish(region, encoded, binary, time.time_ns(), token)
         elif about.regions:
@@ -258,13 +278,8 @@ class Outgoing:
             for each in about.regions or (region,):
                 self._await_place(each)
 
-    def _publish_joint(
-        self, encoded: bytes, binary: bool, token: ReceiptFuture | PublishErrorReporter, about: About
-    ) -> str | None:
-        if self._causal:
-            raise UsageError("with ordering='causal' an event has one region: publish to each")
-        for region in about.regions:
-            self._require_fit(region)
+    def _publish_joint(self, encoded: bytes, binary: bool, token: Token, about: About) -> str | None:
+        self._require_together(about.regions)
         deletes = not binary and encoded == NULL
         return self._session.publish_joint(
             *(about.regions, encoded, binary, time.time_ns(), token),
@@ -272,6 +287,15 @@ class Outgoing:
             deletes=deletes,
             conditions=about.conditions,
         )
+
+    def _require_together(self, regions: tuple[str, ...]) -> None:
+        """Raise what hinders publishing to several regions at once."""
+        if self._causal:
+            raise NotTogether("with ordering='causal' an event has one region: publish to each")
+        for region in regions:
+            self._require_fit(region)
+        if not self._session.are_together(regions):
+            raise not_together(regions)
 
     def _await_place(self, region: str) -> None:
         if region not in self._unplaced:

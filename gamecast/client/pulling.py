@@ -10,9 +10,10 @@ from typing import NamedTuple, Self
 
 from adapters.places import Position
 from gamecast.arguments import check_take
+from gamecast.client.decoding import Place
 from gamecast.client.incoming import Incoming
 from gamecast.client.watching import Callbacks
-from gamecast.event import Event, Gap, JointEvent
+from gamecast.event import Event, Gap, JointEvent, State
 from sequencing.errors import NotConnected
 
 
@@ -75,7 +76,7 @@ class Puller:
         kept = [*left.without(self._current)]
         self._current.clear()
         self._current.extend(kept)
-        self._incoming.not_taken(left.first, left.kept)
+        self._incoming.not_taken(left.first, left.kept, left.dropped)
         self._ended_replays = [staying for ended in self._ended_replays if (staying := ended.difference(regions))]
         self._look_for_awaited()
 
@@ -195,23 +196,29 @@ class _Left:
     def __init__(self, regions: Collection[str]) -> None:
         self._regions = regions
         self.first: dict[str, Position] = {}
-        """Region → the position of the first event that was dropped."""
-        self.kept: dict[str, list[Position]] = {}
-        """Region → the positions of the events that stay."""
+        """Region → the position of its first event that was not taken."""
+        self.kept: list[Place] = []
+        """Where the events that stay are in the regions that are left."""
+        self.dropped: list[Place] = []
+        """Where the events of several regions are that do not."""
 
     def without(self, events: Iterable[Event | Gap]) -> Iterator[Event | Gap]:
         """Yield what stays, in order."""
         for event in events:
             if isinstance(event, JointEvent):
-                places = [(region, (event.epoch, number)) for region, number in event.parts if region in self._regions]
+                places = [(region, (event.epoch, number)) for region, number in event.everywhere]
                 stays = event.within([region for region in event.regions if region not in self._regions])
-                for region, place in places:
-                    if stays is not None:
-                        self.kept.setdefault(region, []).append(place)
-                    else:
-                        self.first.setdefault(region, place)
+                for region, position in places:
+                    if region in self._regions:
+                        self.first.setdefault(region, position)
                 if stays is not None:
+                    self.kept += [(region, place) for region, place in places if region in self._regions]
                     yield stays
+                else:
+                    self.dropped += places
+            elif isinstance(event, State):
+                if (state := event.without(self._regions)) is not None:
+                    yield state
             elif event.region not in self._regions:
                 yield event
             elif isinstance(event, Event):

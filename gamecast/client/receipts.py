@@ -77,7 +77,7 @@ class Receipts:
             told = [outcome for _, outcome in zip(several, outcomes, strict=False)]
             begin, end = end, end + len(told)
             if isinstance(token, PublishErrorReporter):
-                token.note(resolved.region, told, partial(_payloads, resolved, begin, end))
+                token.note(resolved.where, told, partial(_payloads, resolved, begin, end))
             elif isinstance(token, Bundle):
                 token.note(resolved.region, told)
                 if resolved.error is not None:
@@ -111,7 +111,7 @@ class Receipts:
         for resolved, several in groupby(unseen, key=lambda each: each.resolved):
             events = [*several]
             self._reporter.note(
-                resolved.region,
+                resolved.where,
                 [resolved.error] * sum(each.end - each.begin for each in events),
                 partial(_payloads_of, events),
             )

@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 
+from adapters.places import Position
 from gamecast.client.decoding import EventDecoder
 from gamecast.client.history import History, region_of
 from gamecast.client.inbox import MARKERS, Inbox, Item
@@ -61,13 +62,17 @@ class Replay:
         while self._found and len(batch) < events_max:
             item = self._found.popleft()
             if isinstance(item, Missing) or item.meta.kind not in MARKERS:
-                decoder.decode(item, batch, together=self.regions, replayed=True)
+                decoder.decode(item, batch, together=self._is_replayed, replayed=True)
         if not self._is_read or self._found:
             return False
         is_end = self.late.events <= events_max
         while self.late and (is_end or len(batch) < events_max):
-            decoder.decode(self.late.take(), batch, together=self.regions, replayed=True)
+            decoder.decode(self.late.take(), batch, together=self._is_replayed, replayed=True)
         return not self.late
+
+    def _is_replayed(self, region: str, position: Position) -> bool:
+        """Return whether an event at a position of a region belongs to this history."""
+        return region in self.regions and position > self.history.since(region)
 
     def drop(self, regions: AbstractSet[str]) -> None:
         """Deliver nothing more of some regions."""

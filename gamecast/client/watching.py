@@ -10,7 +10,7 @@ from fnmatch import fnmatchcase
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from gamecast.arguments import check_pattern, checked_handler
-from gamecast.event import Event, Gap
+from gamecast.event import Event, Gap, JointEvent, State
 from sequencing.errors import GamecastError, Unreachable
 
 StatusName = Literal["opening", "connected", "disconnected", "failed", "closed"]
@@ -41,10 +41,14 @@ class PublishFailure(NamedTuple):
     again if ``error.definite`` is true; otherwise some of them may be published already.
     """
 
-    region: str
+    region: str | tuple[str, ...]
+    """Or all regions of events of several."""
     events: int
     error: GamecastError
     payloads: Sequence[Any] = ()
+
+
+SomeStateHandler = TypeVar("SomeStateHandler", bound=Callable[[State], Awaitable[None] | None])
 
 
 class Handlers:
@@ -53,6 +57,7 @@ class Handlers:
     def __init__(self) -> None:
         self._of_events: list[tuple[str, Handler]] = []
         self._of_gaps: list[GapHandler] = []
+        self._of_states: list[Callable[[State], Awaitable[None] | None]] = []
 
     def on(self, region_pattern: str) -> Callable[[SomeHandler], SomeHandler]:
         """See `Client.on`."""
@@ -69,8 +74,22 @@ class Handlers:
         self._of_gaps.append(checked_handler(handler))
         return handler
 
+    def on_state(self, handler: SomeStateHandler) -> SomeStateHandler:
+        """See `Client.on_state`."""
+        self._of_states.append(checked_handler(handler))
+        return handler
+
     def of(self, item: Event | Gap) -> Sequence[Callable[[Any], Awaitable[None] | None]]:
-        """Return the handlers to call with an event or a gap; a gap without a handler is logged."""
+        """Return the handlers to call with an event, a gap or a state; a gap or state without a handler is logged."""
+        if isinstance(item, State):
+            if not self._of_states:
+                logger.warning("no handler takes the state of %s: register one with on_state", ", ".join(item.values))
+            return self._of_states
+        if isinstance(item, JointEvent):
+            here = item.regions
+            return [
+                handler for pattern, handler in self._of_events if any(fnmatchcase(region, pattern) for region in here)
+            ]
         if isinstance(item, Event):
             return [handler for pattern, handler in self._of_events if fnmatchcase(item.region, pattern)]
         if not self._of_gaps:
@@ -205,7 +224,10 @@ class PublishErrorReporter:
         self._is_logged = False
 
     def note(
-        self, region: str, outcomes: Sequence[Any], payloads: Callable[[], Sequence[Any]] = tuple[Any, ...]
+        self,
+        region: str | tuple[str, ...],
+        outcomes: Sequence[Any],
+        payloads: Callable[[], Sequence[Any]] = tuple[Any, ...],
     ) -> None:
         """Note the outcome of the next events in a region; ``payloads`` returns their payloads if they failed."""
         errors = [outcome for outcome in outcomes if isinstance(outcome, GamecastError)]

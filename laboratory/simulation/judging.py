@@ -48,7 +48,7 @@ class Run:
 
 def violations(run: Run) -> list[str]:
     """Return the violations of a run, the gravest first; empty if there are none."""
-    checks = (_order, _integrity, _joint, _conditions, _agreement, _durability, _causality, _liveness)
+    checks = (_order, _integrity, _joint, _conditions, _states, _agreement, _durability, _causality, _liveness)
     return [what for check in checks for what in check(run)]
 
 
@@ -125,7 +125,7 @@ def _conditions(run: Run) -> Iterator[str]:
             named = last.get((frame.region, key))
             if not _holds(named, position, frame.epoch):
                 yield f"conditions: {frame} was accepted, and {key} was last named by {named}"
-        for place, key, deletes in frame.extras.names:
+        for place, key, deletes, *_ in frame.extras.names:
             last[frame.region, key] = Named((frame.epoch, frame.first + place), deletes)
 
 
@@ -142,6 +142,27 @@ def _holds(named: Named | None, position: tuple[int, int] | None, epoch: int) ->
     if position[1] == 0:  # nothing has set it since heads were lost with that epoch
         return position[0] <= epoch and (named is None or named.deletes or named.position[0] < position[0])
     return named is not None and not named.deletes and named.position == position
+
+
+def _states(run: Run) -> Iterator[str]:
+    """A state is what all events of its region up to its position make, and the next event of the region follows it."""
+    for session in run.sessions:
+        for place, region, position, heads, is_incomplete in session.states:
+            expected: dict[str, tuple[int, int]] = {}
+            for frame in sorted(run.keyed, key=lambda each: (each.epoch, each.first)):
+                for named in frame.extras.names if frame.region == region else ():
+                    if (at := (frame.epoch, frame.first + named.place)) <= position:
+                        expected.pop(named.key, None)
+                        if not named.deletes:
+                            expected[named.key] = at
+            if not is_incomplete and heads != expected:
+                yield f"state: {session.name} was given {heads} of {region} at {position}, and it was {expected}"
+            until = min((at for left, at in session.left if left == region and at >= place), default=None)
+            after = (each for each in session.deliveries[place:until] if each.region == region)
+            following = [each for each in run.drawn.get(region, ()) if (each.epoch, each.number) > position]
+            first = next(after, None)
+            if first is not None and first.event and first.event != following[0].event:
+                yield f"state: {session.name} got {first.event} after the state of {region} at {position}"
 
 
 def _agreement(run: Run) -> Iterator[str]:

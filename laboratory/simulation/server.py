@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 
+from gamecast.client.states import Standing, States
 from gamecast.positions import parse_position
 from laboratory.simulation.engine import Call, Lost, Process, Signal, Sleep, Task
 from laboratory.simulation.network import Network, events_in
@@ -20,6 +21,7 @@ from sequencing.frames import CARRIES_EVENTS, UNKNOWN_END, StampedFrame, joint_p
 from sequencing.had import Had
 from sequencing.keyed import Condition, Position
 from sequencing.node import Node
+from sequencing.plan import Plan
 from sequencing.ready import Missing, Ready
 from sequencing.resolved import Resolved
 from sequencing.session import Effects, Session
@@ -50,6 +52,20 @@ KEYED = 0.3
 """So many of the events say something of keys."""
 
 
+class State(NamedTuple):
+    """The keys of a region, as the application was given them; ``place``: after how many deliveries."""
+
+    place: int
+    region: str
+    position: Position
+    heads: Mapping[str, Position]
+    is_incomplete: bool
+
+
+STATE = 0.4
+"""So many of the regions are subscribed to with their state."""
+
+
 @dataclass(slots=True)
 class Diary:
     """What one life of a server did: what the checkers judge."""
@@ -69,6 +85,9 @@ class Diary:
     """Events that were certainly not published, because of their conditions, or because their regions have parted."""
     uncertain: set[str] = field(default_factory=set)
     """Events of which the publisher was told that nobody knows what became of them."""
+    states: list[State] = field(default_factory=list)
+    left: list[tuple[str, int]] = field(default_factory=list)
+    """(region, deliveries so far when it was left, whether it was joined or not)."""
     ended: bool = False
 
     def note_joined(self, joined: AbstractSet[str], now_ms: float) -> None:
@@ -118,6 +137,7 @@ class Server:
             life.follow(),
             life.tell(),
             life.renew(),
+            life.ask(),
             *(life.lane(n) for n in self.network.nodes),
             *(life.read(n) for n in self.network.nodes),
         ]
@@ -130,6 +150,7 @@ class Server:
             self.process.alive
             and not life.session.buffered.events
             and life.session.joined == life.session.wanted
+            and not life.states.asked
             and not life.session.held_frames
         )
 
@@ -149,6 +170,9 @@ class _Life:
         self.known: set[str] = set()
         self.passed: dict[str, Position] = {}
         self.had = Had(self.passed)
+        self.states = States()
+        self.begins: dict[str, Position] = {}
+        self.plan: Plan | None = None
         self.naming: dict[str, tuple[tuple[str, str], bool] | None] = {}
         """Event without a fate that says something of keys → the (region, key) that it names, and whether it deletes
         it."""
@@ -161,13 +185,14 @@ class _Life:
         self.to_read = {node: Signal() for node in self.network.nodes}
         self.to_tell = Signal()
         self.to_renew = Signal()
+        self.to_ask = Signal()
 
     def play(self) -> Task:
         """Publish, join and leave, as the dice say."""
         server, random = self.server, self.engine.random
         yield Sleep(random.random() * 5)
         few = min(1 if server.reach else 3, random.randint(1, len(server.regions)))
-        self._carry_out(self.session.subscribe(random.sample(server.regions, few)))
+        self._subscribe(random.sample(server.regions, few))
         while True:
             yield Sleep(random.random() * 25)
             if not server.busy:
@@ -180,7 +205,7 @@ class _Life:
             elif server.roaming and server.reach and dice < server.restless * 0.95:
                 self._walk()
             elif server.roaming and dice < server.restless * 0.6:
-                self._carry_out(self.session.subscribe(random.choice(server.regions)))
+                self._subscribe(random.choice(server.regions))
             elif server.roaming:
                 leaving = [r for r in sorted(self.session.wanted) if not self.undelivered.get(r)]
                 if leaving:
@@ -196,7 +221,30 @@ class _Life:
         if not any(self.undelivered.get(region) for region in leaving):
             for region in sorted(leaving):
                 self._leave(region)
-            self._carry_out(self.session.subscribe(view))
+            self._subscribe(view)
+
+    def _subscribe(self, regions: Iterable[str]) -> None:
+        """Subscribe to regions, to some with their state."""
+        for region in sorted(set(regions) - self.session.wanted):
+            if Random(f"{self.diary.name} {region} {len(self.diary.deliveries)}").random() < STATE:
+                self.states.begin([region])
+        self._carry_out(self.session.subscribe(regions))
+
+    def ask(self) -> Task:
+        """Ask the ingresses of regions that are joined for their keys."""
+        while True:
+            left, plan = sorted(self.states.asked & self.session.joined), self.plan
+            if plan is None or not left:
+                yield self.to_ask
+                continue
+            node = plan.paths[left[0]][0]
+            there = [(region, plan.epoch_of(region)) for region in left if plan.paths[region][0] == node]
+            try:
+                found = yield self.network.at(node, self.runs, partial(self.network.machines[node].snapshots, there))
+            except Lost:
+                continue
+            told = {region: ((epoch, found[region].last), found[region]) for region, epoch in there}
+            self._deliver(self.states.told({r: told[r] for r in told.keys() & self.session.joined}, self.begins))
 
     def tell(self) -> Task:
         """Keep the control store informed of what this connection wants."""
@@ -252,7 +300,7 @@ class _Life:
                 continue
             self.seen_plans = seen + len(news)
             for record in news:
-                self.runs = record.plan.runs
+                self.runs, self.plan = record.plan.runs, record.plan
                 self._carry_out(self.session.changed(record))
                 self.is_planned = self.is_planned or not record.plan.sole
                 self.unplaced |= set(self.session.unassigned())
@@ -380,8 +428,11 @@ class _Life:
         effects = self.session.unsubscribe([region])
         if was:
             self.diary.note_left(region)
+        self._deliver(self.states.drop({region}))
+        self.diary.left.append((region, len(self.diary.deliveries)))
         self.had.leave(region)
         self.passed.pop(region, None)
+        self.begins.pop(region, None)
         self._carry_out(effects)
 
     def _mark_again(self, region: str, body: bytes) -> None:
@@ -394,7 +445,10 @@ class _Life:
             mine = self.undelivered.get(region, set())
             receipts = self.diary.receipts
             mine -= {event for event in mine if receipts.get(event, {}).get(region, (epoch + 1, 0))[0] <= epoch}
-        self._deliver(effects.deliver)
+        for region in effects.joined:
+            self.begins[region] = self.session.begin(region)
+            self.engine.give(self.to_ask)
+        self._deliver(self.states.keep(effects.deliver))
         for resolved in effects.resolve:
             self._resolve(resolved)
         self.engine.give(self.to_renew)
@@ -408,10 +462,16 @@ class _Life:
         if effects.interest_changed:
             self.engine.give(self.to_tell)
 
-    def _deliver(self, items: Sequence[Ready | Missing]) -> None:
+    def _deliver(self, items: Sequence[Ready | Missing | Standing]) -> None:
         diary, now = self.diary, self.engine.now
         for item in items:
-            if isinstance(item, Missing):
+            if isinstance(item, Standing):
+                for region, (position, snapshot) in item.snapshots.items():
+                    heads = {key: value.position for key, value in snapshot.values.items()}
+                    diary.states.append(State(len(diary.deliveries), region, position, heads, bool(snapshot.lost)))
+                    self.had.miss(region, position)
+                    self.passed[region] = position
+            elif isinstance(item, Missing):
                 diary.deliveries.append(Delivered("", item.region, "", now, item))
                 upto = item.epoch, item.last or UNKNOWN_END
                 self.had.miss(item.region, upto)
@@ -429,7 +489,7 @@ class _Life:
                 self.passed[frame.region] = frame.epoch, frame.last
                 if item.meta.publisher == self.server.name:
                     self.undelivered.get(item.frame.region, set()).difference_update(events)
-        diary.note_joined(self.session.joined, now)
+        diary.note_joined(self.session.joined - self.states.asked - self.states.known, now)
 
 
 def regions_of(event: str) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from io import StringIO
 from typing import Any, Self
@@ -145,8 +145,9 @@ class Socket:
             self.positions.setdefault(region, position)
         return reply
 
-    async def publish(self, region: str, payload: Any, id: int = 0, **more: Any) -> dict[str, Any]:  # noqa: A002
-        await self.say(type="publish", id=id, region=region, payload=payload, **more)
+    async def publish(self, region: str | Sequence[str], payload: Any, id: int = 0, **more: Any) -> dict[str, Any]:  # noqa: A002
+        where = {"region": region} if isinstance(region, str) else {"regions": [*region]}
+        await self.say(type="publish", id=id, **where, payload=payload, **more)
         return await self.reply(id)
 
     async def reply(self, id: Any) -> dict[str, Any]:  # noqa: A002
@@ -194,7 +195,7 @@ class Socket:
             for event in said["events"]:
                 self.events.append(event)
                 if event["position"] is not None:
-                    self.positions[event["region"]] = event["position"]
+                    self.positions |= event.get("positions", {event["region"]: event["position"]})
         elif said["type"] == "acks":
             self._said += ({"type": "ack", **ack} for ack in said["acks"])
         else:

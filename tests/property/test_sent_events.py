@@ -32,6 +32,36 @@ def test_every_prefix_is_told_by_its_positions_as_long_as_the_rest_is_known(
 
 
 @given(
+    events=st.lists(st.sets(st.sampled_from(REGIONS), min_size=1), max_size=30),
+    events_max=st.integers(1, 12),
+    left=st.sampled_from(REGIONS),
+)
+def test_an_event_of_several_regions_moves_all_of_them(events: list[set[str]], events_max: int, left: str) -> None:
+    sent = SentEvents(events_max)
+    now = dict.fromkeys(REGIONS, (1, 0))
+    sent.joined(now)
+    prefixes, items = [dict(now)], list[Told]()
+    for number, regions in enumerate(events):
+        places = tuple((region, (1, now[region][1] + 1 + number % 3)) for region in sorted(regions))
+        now |= dict(places)
+        items.append(Told(*places[-1], str(number).encode(), places if len(places) > 1 else ()))
+        sent.add(items[-1])
+        prefixes.append(dict(now))
+    assert sent.now == now
+    for length, prefix in enumerate(prefixes):
+        assert sent.after(prefix) == (items[length:] if len(items) - length <= events_max else None)
+    sent.left([left])
+    for prefix in prefixes:
+        prefix.pop(left)
+        again = sent.after(prefix)
+        if again is not None:
+            known = prefixes.index(prefix)
+            assert again == [item for item in items[known:] if item.region != left]
+            assert not any(left in item.positions for item in again)
+    assert sent.after(prefixes[-1]) == []
+
+
+@given(
     regions=st.lists(st.sampled_from(REGIONS), min_size=1, max_size=20),
     changed=st.sampled_from(REGIONS),
     by=st.integers(-3, 3).filter(bool),

@@ -14,6 +14,10 @@ export interface GamecastEvent {
   payload: Payload;
   /** The key that the event names, if it names one. */
   key?: string;
+  /** Of an event of several regions: those that this client follows. */
+  regions?: string[];
+  /** Of an event of several regions: its position in each of these. */
+  positions?: { [region: string]: Position };
 }
 
 /** Stands in the place of events that will not come. */
@@ -21,12 +25,18 @@ export interface GamecastGap {
   region: string;
   /** Null if the number of missing events is unknown. */
   position: Position | null;
+  /** Of an event of several regions that cannot be read. */
+  regions?: string[];
+  positions?: { [region: string]: Position };
   gap: { first: Position; last: Position | null; reason: string };
 }
 
 export interface Receipt {
+  /** Of an event of several regions: the first. */
   region: string;
   position: Position;
+  /** Of an event of several regions: its position in each; only in the first if `repeated`. */
+  positions?: { [region: string]: Position };
   /** Whether it had been published before the connection was lost. */
   repeated?: true;
 }
@@ -59,6 +69,8 @@ export class GamecastError extends Error {
   /** The same may succeed later. */
   readonly retriable: boolean;
   readonly retryAfterMs: number | null;
+  /** Of "key-conflict": the region of the key. */
+  readonly region: string | null;
   /** Of "key-conflict": the key whose condition does not hold. */
   readonly key: string | null;
   /** Of "key-conflict": where the key was set last; null if it is not set. */
@@ -69,8 +81,9 @@ export class GamecastError extends Error {
 export interface About {
   /** The event sets this key, or deletes it with the payload null. */
   key?: string | null;
-  /** Publish only if the key was last set at this position; null: only if it is not set. Or of some keys. */
-  onlyIf?: Position | null | { [key: string]: Position | null };
+  /** Publish only if the key was last set at this position; null: only if it is not set. Or of some keys; of several
+   *  regions, of some keys of each. */
+  onlyIf?: Position | null | { [key: string]: Position | null } | { [region: string]: { [key: string]: Position | null } };
 }
 
 export class Client implements AsyncIterable<GamecastEvent | GamecastGap> {
@@ -82,7 +95,8 @@ export class Client implements AsyncIterable<GamecastEvent | GamecastGap> {
   readonly positions: { [region: string]: Position };
   subscribe(regions: string | Iterable<string>, options?: { since?: Since | null }): Promise<{ [region: string]: Position }>;
   unsubscribe(regions: string | Iterable<string>): Promise<void>;
-  publish(region: string, payload: Payload, about?: About): Promise<Receipt>;
+  /** To one region, or to several at once. */
+  publish(region: string | Iterable<string>, payload: Payload, about?: About): Promise<Receipt>;
   on(kind: "event", handler: (event: GamecastEvent) => void): () => void;
   on(kind: "gap", handler: (gap: GamecastGap) => void): () => void;
   on(kind: "status", handler: (status: Status) => void): () => void;

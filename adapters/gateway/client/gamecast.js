@@ -16,14 +16,15 @@ const QUEUE_MAX = 100_000;
 const CONNECT_TIMEOUT_MS = 10_000;
 
 export class GamecastError extends Error {
-  constructor({ code, message, definite = true, retriable = false, retry_after_ms = null, key = null, position = null }) {
+  constructor({ code, message, definite = true, retriable = false, retry_after_ms = null, region = null, key = null, position = null }) {
     super(message);
     this.name = "GamecastError";
     this.code = code;
     this.definite = definite;
     this.retriable = retriable;
     this.retryAfterMs = retry_after_ms;
-    this.key = key;            // of "key-conflict": the key, and where it was set last
+    this.region = region;      // of "key-conflict": the key, its region, and where it was set last
+    this.key = key;
     this.position = position;
   }
 }
@@ -93,10 +94,12 @@ export class Client {
   }
 
   /** Publish any JSON, or a Uint8Array; resolves with {region, position} when the event is durable.
-   *  With a key, the event sets it, or deletes it with the payload null; onlyIf: where the key must have been set last. */
+   *  With a key, the event sets it, or deletes it with the payload null; onlyIf: where the key must have been set last.
+   *  A list of regions: to all of them at once, or to none; resolves with positions, too, and onlyIf is {region: {key: …}}. */
   publish(region, payload, { key = null, onlyIf } = {}) {
     const id = this.#nextId++;
-    const message = { type: "publish", id, region, ...encoded(payload) };
+    const where = typeof region === "string" ? { region } : { regions: [...region] };
+    const message = { type: "publish", id, ...where, ...encoded(payload) };
     if (key !== null) message.key = key;
     if (onlyIf !== undefined) message.only_if = onlyIf;
     return new Promise((resolve, reject) => {
@@ -169,7 +172,7 @@ export class Client {
       case "events": return this.#deliver(said.events);
       case "acks":
         for (const ack of said.acks) {
-          this.#acked.set(ack.region, ack.position);
+          for (const [region, position] of placesOf(ack)) this.#acked.set(region, position);
           this.#settle(this.#publishes, ack.id, ack);
         }
         return;
@@ -220,8 +223,9 @@ export class Client {
 
   #sayPublish(entry) {
     const again = entry.sent;
-    if (!again) entry.after = this.#wanted.get(entry.message.region) ?? null;
-    const acked = this.#acked.get(entry.message.region);
+    const region = entry.message.region ?? entry.message.regions[0];
+    if (!again) entry.after = this.#wanted.get(region) ?? null;
+    const acked = this.#acked.get(region);
     if (again && acked && (entry.after === null || comparePositions(entry.after, acked) < 0)) entry.after = acked;
     if (again && entry.after === null) {
       // No position of the region was known when it was sent: it is unknown where to search for it.
@@ -234,8 +238,9 @@ export class Client {
 
   #deliver(events) {
     for (const event of events) {
+      if (event.regions) this.#keepWanted(event);
       if (!this.#wanted.has(event.region)) continue;
-      if (event.position !== null) this.#wanted.set(event.region, event.position);
+      for (const [region, position] of placesOf(event)) this.#wanted.set(region, position);
       if ("base64" in event) {
         event.payload = bytesOf(event.base64);
         delete event.base64;
@@ -251,6 +256,15 @@ export class Client {
         }
       }
     }
+  }
+
+  /** Drop from an event of several regions those that the program has left. */
+  #keepWanted(event) {
+    const kept = event.regions.filter((region) => this.#wanted.has(region));
+    if (kept.length === 0 || kept.length === event.regions.length) return;
+    event.regions = kept;
+    event.positions = Object.fromEntries(kept.map((region) => [region, event.positions[region]]));
+    if (!kept.includes(event.region)) [event.region, event.position] = [kept[0], event.positions[kept[0]]];
   }
 
   #refused(said) {
@@ -383,6 +397,12 @@ export function comparePositions(one, other) {
   const [epoch, sequence] = one.split("-").map(Number);
   const [otherEpoch, otherSequence] = other.split("-").map(Number);
   return epoch - otherEpoch || sequence - otherSequence;
+}
+
+/** The regions and positions of an event, a gap or a receipt. */
+function placesOf({ region, position, positions }) {
+  if (positions) return Object.entries(positions);
+  return position === null ? [] : [[region, position]];
 }
 
 function socketAddress(url) {

@@ -134,12 +134,15 @@ heads = st.sampled_from((None, (1, 1), (1, 2), (2, 1), (3, 0)))
 
 
 @st.composite
-def extras(draw: st.DrawFn, count: int, also: tuple[Part, ...] = ()) -> Extras:
+def extras(draw: st.DrawFn, count: int, size: int, also: tuple[Part, ...] = ()) -> Extras:
     """What a frame says of keys: most say nothing."""
     if draw(st.integers(0, 3)):
         return Extras(also=also) if also else NO_EXTRAS
     places = draw(st.lists(st.integers(0, min(count, 3) - 1), unique=True, max_size=3))
-    names = tuple(Named(place, draw(st.sampled_from(KEYS)), draw(st.booleans())) for place in sorted(places))
+    names = tuple(
+        Named(place, draw(st.sampled_from(KEYS)), draw(st.booleans()), draw(st.integers(0, size)), size, f"{place} 0")
+        for place in sorted(places)
+    )
     conditions = draw(st.lists(st.tuples(st.sampled_from(KEYS), heads, st.integers(0, len(also))), max_size=2))
     return Extras(names, tuple(Condition(*each) for each in conditions), also)
 
@@ -160,7 +163,7 @@ def parts(draw: st.DrawFn, region: str) -> tuple[Part, ...]:
 @st.composite
 def published(draw: st.DrawFn) -> PublishedFrame:
     count, region = draw(st.sampled_from((1, 1, 2, 700))), draw(st.sampled_from(REGIONS))
-    also = draw(parts(region))
+    also, body = draw(parts(region)), draw(bodies)
     kinds = st.sampled_from((FrameKind.EVENTS, FrameKind.EVENTS, FrameKind.JOIN, FrameKind.TICK))
     return PublishedFrame(
         region=region,
@@ -169,9 +172,9 @@ def published(draw: st.DrawFn) -> PublishedFrame:
         incarnation=draw(st.integers(1, 2)),
         first=draw(firsts),
         count=count,
-        body=draw(bodies),
+        body=body,
         kind=FrameKind.JOINT if also else draw(kinds),
-        extras=draw(extras(count, also)),
+        extras=draw(extras(count, len(body), also)),
     )
 
 
@@ -235,9 +238,9 @@ def conversations(draw: st.DrawFn) -> list[Any]:
             also = (Part(other, max(1, nexts[other, publisher] + draw(st.sampled_from((0, 0, 0, 0, -count))))),)
             if astray == 0 and incarnation == 1:
                 nexts[other, publisher] += count
-            frame = replace(frame, kind=FrameKind.JOINT, extras=draw(extras(count, also)))
+            frame = replace(frame, kind=FrameKind.JOINT, extras=draw(extras(count, len(frame.body), also)))
         elif draw(st.integers(0, 4)) == 0:
-            frame = replace(frame, extras=draw(extras(count)))
+            frame = replace(frame, extras=draw(extras(count, len(frame.body))))
         found.append(Publish(draw(st.sampled_from(("n1", "n1", "n2"))), (frame,)))
         if draw(st.integers(0, 9)) == 0:
             epoch += 1
@@ -307,6 +310,8 @@ async def play(script: Sequence[Any], url: str) -> None:
                 assert await scripts[action.source].accepted([action.region]) == {action.region: accepted}
                 there = machines[action.source].heads.get(action.region)
                 assert (await scripts[action.source].heads([action.region])).get(action.region) == there
+                snapshots = await scripts[action.source].snapshots([(action.region, action.epoch)])
+                assert snapshots == machines[action.source].snapshots([(action.region, action.epoch)])
                 handed = Heads(lost=action.lost) if action.lost else there
                 machines[action.node].open(action.region, action.epoch, accepted, handed)
                 opening = Opening(action.region, action.epoch, tuple(accepted.items()), handed)
@@ -438,6 +443,12 @@ async def test_what_the_script_stores_is_what_the_reader_reads(shared_redis: Emb
         *('[[],[["x"]]]', '[[],[["x",7]]]', '[[],[[7,""]]]', f'[[[0,"{"x" * 201}",0]],[]]', "[" * 2_000),
         "[[" + ",".join(['[0,"x",0]'] * 9_000) + "],[]]",
         *('[[],[],[["b"]]]', '[[],[],[["b",0.5]]]', "[[],[],[[7,1]]]", '[[],[],[["",1]]]', '[[],[],[["b",1],["b",1]]]'),
+        *(
+            '[[[0,"x",0]],[],[]]',
+            '[[[0,"x",0,0,99,""]],[],[]]',
+            '[[[0,"x",0,2,1,""]],[],[]]',
+            '[[[0,"x",0,0,0,7]],[],[]]',
+        ),
         *('[[],[["x","",1]],[]]', '[[],[["x","",-1]],[["b",1]]]', "[[],[],7]", "[[],[],[7]]", '[[],[],[["a",1]]]'),
     ],
 )

@@ -191,7 +191,7 @@ async def test_on_several_nodes_and_in_causal_order_regions_are_not_together() -
     async with AsyncExitStack() as stack:
         several = await (await Network.start("memory-3", stack)).connect("one")
         await several.subscribe(*BOTH)
-        with pytest.raises(NotTogether, match="publish to each"):
+        with pytest.raises(NotTogether, match="Publish to each"):
             await several.publish(BOTH, 1)
         assert (await several.publish("forest", 1)).sequence
     async with gamecast.connect("memory://causal-joint", name="one", ordering="causal") as causal:
@@ -228,3 +228,97 @@ async def test_it_behaves_like_an_event(network: Network) -> None:
     assert (event.key, event._asdict()["key"]) == ("k", "k")
     receipt = await one.publish(BOTH, 2)
     assert pickle.loads(pickle.dumps(receipt)).positions == receipt.positions
+
+
+async def test_what_was_begun_after_is_no_sign_of_what_was_had(network: Network) -> None:
+    one = await network.connect("one")
+    async with gamecast.connect(one.url, name="away") as away:
+        positions = await away.subscribe("river")
+        for number in range(4):
+            await one.publish(BOTH, number)
+        positions |= await away.subscribe("forest")
+    async with gamecast.connect(one.url, name="away") as away:
+        await away.subscribe(*BOTH, since=positions)
+        assert had(await take(away, 4)) == [0, 1, 2, 3]
+
+
+async def test_who_leaves_its_regions_one_by_one_with_events_waiting_gets_them_when_it_is_back(
+    network: Network,
+) -> None:
+    one, away = await network.connect("one"), await network.connect("away")
+    positions = await away.subscribe(*BOTH)
+    for number in range(4):
+        await one.publish(("river", "forest"), number)
+    await asyncio.sleep(0.05)
+    [first] = await away.fetch(1, timeout=5)
+    positions |= first.positions  # type: ignore[union-attr]
+    await away.unsubscribe("forest")
+    await away.unsubscribe("river")
+    await away.subscribe(*BOTH, since=positions)
+    assert had(await take(away, 3)) == [1, 2, 3]
+
+
+async def test_many_that_wait_when_a_region_is_left_come_once(network: Network) -> None:
+    one, leaver = await network.connect("one"), await network.connect("leaver")
+    await leaver.subscribe(*BOTH)
+    await asyncio.gather(*(one.publish_async(BOTH, number) for number in range(200)))
+    await asyncio.sleep(0.1)
+    assert had(await leaver.fetch(1, timeout=5)) == [0]
+    await leaver.unsubscribe("forest")
+    await one.publish("river", "end")
+    assert had(await take(leaver, 200)) == [*range(1, 200), "end"]
+    assert await leaver.fetch(10, timeout=0.05) == []
+
+
+async def test_short_stays_in_one_region_and_a_replay_of_the_other_hand_out_each_event_once() -> None:
+    async with gamecast.connect("memory://joint-stays", name="one") as one:
+        other = await gamecast.connect("memory://joint-stays", name="other").open()
+        for number in range(40):
+            await other.subscribe("river")
+            await one.publish(BOTH, number)
+            assert (await next_event(other)).payload == number
+            await other.unsubscribe("river")
+        await other.subscribe("forest", since=0)
+        await one.publish("forest", "end")
+        assert (await next_event(other)).payload == "end"
+        await other.close()
+
+
+async def test_positions_name_no_region_before_it_was_subscribed_to(network: Network) -> None:
+    one, other = await network.connect("one"), await network.connect("other")
+    await other.subscribe("forest")
+    for number in range(3):
+        await one.publish(BOTH, number)
+    await asyncio.sleep(0.05)
+    await other.subscribe("river")
+    assert [event.positions.keys() for event in await take(other, 3)] == [{"forest"}] * 3
+    await one.publish(BOTH, 3)
+    assert (await next_event(other)).positions.keys() == {*BOTH}
+
+
+async def test_handlers_of_any_of_its_regions_get_it_and_a_batch_may_have_it(network: Network) -> None:
+    one = await network.connect("one")
+    heard: list[Any] = []
+    one.on("river")(lambda event: heard.append(event.payload))
+    await one.subscribe(*BOTH)
+    running = asyncio.create_task(one.run())
+    receipts = await one.publish_batch([("forest", 1), (BOTH, 2), ("river", 3)])
+    assert [len(receipt.positions) for receipt in receipts] == [1, 2, 1]
+    async with asyncio.timeout(5):
+        while len(heard) < 2:  # noqa: ASYNC110 - a handler is waited for
+            await asyncio.sleep(0.01)
+    assert heard == [2, 3]
+    running.cancel()
+
+
+async def test_a_failure_names_all_regions_so_that_it_can_be_published_again() -> None:
+    async with gamecast.connect("memory://joint-failure", name="one") as one:
+        await one.subscribe(*BOTH)
+        failures: list[gamecast.PublishFailure] = []
+        one.on_publish_error(failures.append)
+        await one.publish(BOTH, 1, key="k")
+        one.publish_nowait(BOTH, 2, key="k", only_if=None)
+        await asyncio.sleep(0.1)
+        [failure] = failures
+        assert (failure.region, list(failure.payloads)) == (BOTH, [2])
+        assert (await one.publish(failure.region, failure.payloads[0])).positions.keys() == {*BOTH}

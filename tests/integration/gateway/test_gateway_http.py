@@ -106,6 +106,7 @@ async def test_answers_are_as_the_description_says(shared_redis: EmbeddedServer)
         (one, "get", "/v1/regions/nowhere/events?after=1-1", None, 400),
         (one, "get", "/v1/regions/described/events?limit=0", None, 400),
         (many, "post", "/v1/events", {"events": [{"region": "described", "payload": 1}]}, 200),
+        (many, "post", "/v1/events", {"events": [{"regions": ["described", "also"], "payload": 1}]}, 200),
         (many, "post", "/v1/events", {"events": []}, 400),
         (many, "get", "/v1/events", None, 400),
         ("/v1/socket", "get", "/v1/socket", None, 426),

@@ -47,10 +47,11 @@ def test_an_event_with_conditions_has_a_frame_of_its_own_and_others_share_one() 
         sent.append(frame)
         publisher.answered("n1", [Answer(Verdict.OK, (1, number + 1))])
     assert [(each.first, each.count, each.extras) for each in sent] == [
-        (1, 2, Extras((Named(1, "x", False),))),
-        (3, 1, Extras((Named(0, "y", False),), (Condition("x", None),))),
+        (1, 2, Extras((Named(1, "x", False, 12, 16, "0 0"),))),
+        (3, 1, Extras((Named(0, "y", False, 8, 12, "0 0"),), (Condition("x", None),))),
         (4, 1, NO_EXTRAS),
     ]
+    assert [each.body[named.start : named.end] for each in sent for named in each.extras.names] == [b'"a1"', b'"a2"']
     assert [list(decode_keyed_body(each.body)[2]) for each in sent] == [[None, "x"], ["y"], []]
 
 
@@ -112,7 +113,7 @@ def test_the_heads_of_a_frame_are_those_of_its_events_in_order() -> None:
     machine = node("a")
     names = (Named(0, "x", False), Named(1, "y", False), Named(2, "x", False), Named(3, "y", True))
     machine.publish([frame(1, Extras(names), count=4)])
-    assert machine.heads["a"] == Heads({"x": (1, 3)}, began=1)
+    assert machine.heads["a"] == Heads({"x": (1, 3)}, began=1, values={"x": b" p\n"})
 
 
 def test_where_heads_were_lost_a_key_is_not_taken_for_free() -> None:
@@ -168,11 +169,11 @@ def test_a_transition_that_follows_another_takes_the_heads_of_the_last_ingress_t
         for _ in range(3 if is_open else 1):  # prepare, close, open
             for task in moving.tasks():
                 moving.done(task, task.perform(nodes[task.node]))
-        expected = Heads({"x": (1, 1)}, began=3)
+        expected = Heads({"x": (1, 1)}, began=3, values={"x": b" p\n"})
         if is_open:
             later = PublishedFrame("a", 2, "q", 1, 1, 1, b"[]", extras=Extras((Named(0, "x", False),)))
             assert nodes["n2"].publish([later]) == [Answer(Verdict.OK, (2, 1))]
-            expected = Heads({"x": (2, 1)}, began=3)
+            expected = Heads({"x": (2, 1)}, began=3, values={"x": b" q\n"})
         following = Transition(Record(plan(3, "n3"), behind=(plan(1, "n1"), plan(2, "n2"))))
         while not following.finished:
             for task in following.tasks():
@@ -218,4 +219,4 @@ def test_heads_that_an_ingress_was_told_count_although_it_has_numbered_nothing_a
     while not following.finished:
         for task in following.tasks():
             following.done(task, task.perform(nodes[task.node]))
-    assert nodes["n3"].heads == {"a": Heads({"x": (1, 1)}, began=3)}
+    assert nodes["n3"].heads == {"a": Heads({"x": (1, 1)}, began=3, values={"x": b" p\n"})}

@@ -212,3 +212,13 @@ def test_an_atom_of_both_regions_numbers_each_copy() -> None:
     machine.install(1, 1, plan.steps("n1"))
     machine.publish([joint()])
     assert [machine.egress[1, region][0].stamp for region in "ab"] == [b"0,1,3,1", b"0,2,3,2"]
+
+
+def test_what_was_refused_while_regions_were_listed_is_offered_again_with_the_first_list() -> None:
+    publisher = assigned()
+    add(publisher, "a1")
+    publisher.take("n1")
+    assert publisher.answered("n1", [Answer(Verdict.STALE, (2,))]) == []
+    assert publisher.take("n1") == []
+    publisher.assign(Plan(2, 1, "acyclic", {"n1": ""}, {"a": ("n1",)}, (), epochs={"a": 1}))
+    assert [frame.region for frame in publisher.take("n1")] == ["a"]

@@ -1,0 +1,151 @@
+"""State, then everything after it: the keys of regions that are being joined, as of one place in the order.
+
+Who subscribes with ``state=True`` joins the regions as ever, and then asks their ingresses for the keys. An ingress
+answers as of one moment: the last value of each key, and the number of each region's last event. What this connection
+delivers of a region up to that number is in the values, so it is passed over. The state is delivered in its place, and
+then all that comes after it. So nothing is missing or repeated, no history is needed, and no other region waits.
+
+What comes of such a region before the answer may be older or newer than that. From the first such event on, all that is
+delivered is held back until the answer is there, so that it keeps its order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+
+from adapters.places import Position
+from sequencing.frames import UNKNOWN_END
+from sequencing.keyed import Snapshot
+from sequencing.ready import Missing, Ready
+
+
+@dataclass(slots=True)
+class Standing:
+    """The state of regions, to be delivered in its place: region → (the position that it is as of, its keys)."""
+
+    snapshots: dict[str, tuple[Position, Snapshot]]
+
+    @property
+    def region(self) -> str:
+        """One of its regions."""
+        return next(iter(self.snapshots), "")
+
+    def without(self, regions: AbstractSet[str]) -> Standing | None:
+        """Return it without some regions; None if there is none left."""
+        left = {region: known for region, known in self.snapshots.items() if region not in regions}
+        return Standing(left) if left else None
+
+
+@dataclass(slots=True)
+class _Coming:
+    """A state that an ingress has told. It is delivered when all of its regions have been delivered so far, or before
+    the first event of one of them that is newer."""
+
+    standing: Standing
+    left: set[str] = field(default_factory=set)
+    """The regions of which something is to be delivered yet that is in the state."""
+    is_told: bool = False
+
+
+Item = Ready | Missing | Standing
+
+
+class States:
+    """The states of one connection that are asked for, or on their way."""
+
+    def __init__(self) -> None:
+        self._asked: set[str] = set()
+        """The regions whose state is not known yet."""
+        self._coming: dict[str, _Coming] = {}
+        self._held: list[Ready | Missing] = []
+
+    @property
+    def asked(self) -> AbstractSet[str]:
+        """The regions whose state is not known yet."""
+        return self._asked
+
+    @property
+    def known(self) -> AbstractSet[str]:
+        """The regions whose state is known and not delivered yet, or of which something is to come that is in it."""
+        return self._coming.keys()
+
+    def __bool__(self) -> bool:
+        return bool(self._asked or self._coming)
+
+    def begin(self, regions: Iterable[str]) -> None:
+        """Deliver the state of some regions before what comes of them."""
+        self._asked.update(regions)
+
+    def told(self, snapshots: Mapping[str, tuple[Position, Snapshot]], begins: Mapping[str, Position]) -> list[Item]:
+        """Take the state of some regions, as one ingress told it; return what is to be delivered now.
+
+        ``begins``: region → the position after which it is joined.
+        """
+        wanted = {region: known for region, known in snapshots.items() if region in self._asked}
+        coming = _Coming(Standing(wanted))
+        for region, (position, _) in wanted.items():
+            self._asked.discard(region)
+            self._coming[region] = coming
+            if begins.get(region, (0, 0)) < position:
+                coming.left.add(region)
+        out = [] if coming.left else [*self._tell(coming)]
+        return out + self._go_on()
+
+    def drop(self, regions: AbstractSet[str]) -> list[Item]:
+        """Deliver no state of some regions; return what is to be delivered now: they may be joined all the same."""
+        self._asked -= regions
+        out: list[Item] = []
+        for region in regions & self._coming.keys():
+            coming = self._coming.pop(region)
+            coming.standing.snapshots.pop(region, None)
+            coming.left.discard(region)
+            if not coming.left:
+                out += self._tell(coming)
+        return out + self._go_on()
+
+    def keep(self, items: Iterable[Ready | Missing]) -> list[Item]:
+        """Return what of delivered items goes on, with states in their places."""
+        out: list[Item] = []
+        for item in items:
+            region = item.region if isinstance(item, Missing) else item.frame.region
+            if self._held or region in self._asked:
+                self._held.append(item)
+            elif region in self._coming:
+                out += self._take(region, item)
+            else:
+                out.append(item)
+        return out
+
+    def _tell(self, coming: _Coming) -> Iterator[Standing]:
+        """Yield a state, once; go on with those of its regions that have been delivered so far."""
+        if not coming.is_told and coming.standing.snapshots:
+            coming.is_told = True
+            for region in coming.standing.snapshots.keys() - coming.left:
+                del self._coming[region]
+            yield Standing(dict(coming.standing.snapshots))
+
+    def _go_on(self) -> list[Item]:
+        held, self._held = self._held, []
+        return self.keep(held)
+
+    def _take(self, region: str, item: Ready | Missing) -> Iterator[Item]:
+        """Yield what becomes of an item of a region whose state is known."""
+        coming = self._coming[region]
+        position, _ = coming.standing.snapshots[region]
+        if isinstance(item, Missing):
+            last = item.epoch, item.last or UNKNOWN_END
+        else:
+            last = item.frame.epoch, item.frame.last
+        if last < position:
+            return
+        coming.left.discard(region)
+        if last > position or not coming.left:
+            yield from self._tell(coming)
+        if coming.is_told:
+            self._coming.pop(region, None)
+        if last > position:
+            if isinstance(item, Missing) and (item.epoch, item.first) <= position:
+                item = item._replace(first=position[1] + 1)
+            yield item

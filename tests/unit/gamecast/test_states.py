@@ -1,0 +1,127 @@
+"""States on their way to their place: what is in them is passed over, and all else keeps its order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+
+import pytest
+
+from adapters.places import Position
+from gamecast.client.states import Item, Standing, States
+from sequencing.frames import Meta, StampedFrame
+from sequencing.keyed import Snapshot
+from sequencing.ready import Missing, Ready
+
+
+def event(region: str, number: int, epoch: int = 1) -> Ready:
+    return Ready(StampedFrame(region, epoch, number, b"", b"", b""), Meta(0, 1, "p"))
+
+
+def snapshot(last: int) -> Snapshot:
+    return Snapshot(last, 0, {})
+
+
+def told(states: States, begins: dict[str, Position] | None = None, **lasts: int) -> list[Item]:
+    return states.told({region: ((1, last), snapshot(last)) for region, last in lasts.items()}, begins or {})
+
+
+def shown(items: Sequence[Item]) -> list[str]:
+    """Return items as texts: a region and number, and states as the regions that are in them."""
+    texts = []
+    for item in items:
+        if isinstance(item, Standing):
+            texts.append("".join(sorted(item.snapshots)).upper())
+        elif isinstance(item, Missing):
+            texts.append(f"{item.region}{item.first}-{item.last}")
+        else:
+            texts.append(f"{item.frame.region}{item.frame.last}")
+    return texts
+
+
+def test_a_state_comes_at_once_where_all_that_is_in_it_was_before_the_join() -> None:
+    states = States()
+    states.begin("ab")
+    assert shown(states.keep([event("x", 1)])) == ["x1"]
+    assert shown(told(states, {"a": (1, 3), "b": (1, 0)}, a=3, b=0)) == ["AB"]
+    assert not states
+    assert shown(states.keep([event("a", 4)])) == ["a4"]
+
+
+def test_it_comes_where_the_last_event_that_is_in_it_is_and_others_do_not_wait_for_that() -> None:
+    states = States()
+    states.begin("ab")
+    assert shown(told(states, {"a": (1, 1), "b": (1, 4)}, a=3, b=4)) == []
+    assert shown(states.keep([event("a", 2), event("x", 1)])) == ["x1"]
+    assert shown(states.keep([event("a", 3), event("x", 2), event("b", 5)])) == ["AB", "x2", "b5"]
+    assert not states
+
+
+def test_it_comes_before_the_first_newer_event_of_any_of_its_regions() -> None:
+    states = States()
+    states.begin("ab")
+    told(states, {"a": (1, 3), "b": (1, 1)}, a=3, b=4)
+    assert shown(states.keep([event("b", 2), event("a", 4), event("b", 3), event("b", 4), event("b", 5)])) == [
+        *("AB", "a4", "b5")
+    ]
+    assert not states
+
+
+def test_from_its_first_event_on_all_is_held_until_the_answer() -> None:
+    states = States()
+    states.begin("a")
+    assert shown(states.keep([event("x", 1), event("a", 1), event("x", 2)])) == ["x1"]
+    assert shown(states.keep([event("a", 2), event("x", 3)])) == []
+    assert shown(told(states, a=1)) == ["A", "x2", "a2", "x3"]
+    assert not states
+
+
+def test_a_later_epoch_passes_it_and_a_gap_is_cut_to_what_is_not_in_it() -> None:
+    states = States()
+    states.begin("ab")
+    told(states, a=5, b=5)
+    assert shown(states.keep([event("a", 1, epoch=2), Missing("b", 1, 3, 8)])) == ["AB", "a1", "b6-8"]
+    states.begin("c")
+    told(states, c=5)
+    assert shown(states.keep([Missing("c", 1, 6, 0)])) == ["C", "c6-0"]
+
+
+@pytest.mark.parametrize("is_told", [False, True])
+def test_what_is_dropped_holds_nothing_up(is_told: bool) -> None:
+    states = States()
+    states.begin("ab")
+    if is_told:
+        told(states, a=2, b=5)
+        assert shown(states.keep([event("a", 2), event("x", 1)])) == ["x1"]
+    else:
+        states.keep([event("a", 2), event("x", 1)])
+    assert shown(states.drop({"b"})) == (["A"] if is_told else [])
+    assert shown(states.drop({"a"})) == ([] if is_told else ["a2", "x1"])
+    assert not states
+
+
+def test_whatever_the_time_of_the_answer_the_order_is_that_of_the_node() -> None:
+    for seed in range(2_000):
+        random = Random(seed)
+        order = [event(random.choice("abx"), 0) for _ in range(12)]
+        numbers = dict.fromkeys("abx", 0)
+        for place, item in enumerate(order):
+            region = item.frame.region
+            numbers[region] += 1
+            order[place] = event(region, numbers[region])
+        cut = random.randint(0, 12)  # what is before it is in the state
+        lasts = {region: sum(item.frame.region == region for item in order[:cut]) for region in "ab"}
+        begin = random.randint(0, cut)
+        begins = {region: (1, sum(item.frame.region == region for item in order[:begin])) for region in "ab"}
+        items = [item for place, item in enumerate(order) if place >= begin or item.frame.region == "x"]
+        answered = random.randint(0, len(items))
+        states = States()
+        states.begin("ab")
+        out = states.keep(items[:answered]) + told(states, begins, **lasts) + states.keep(items[answered:])
+        assert not states
+        state = next(place for place, item in enumerate(out) if isinstance(item, Standing))
+        before, after = shown(out[:state]), shown(out[state + 1 :])
+        assert all(text[0] == "x" for text in before)
+        assert before + after == shown(
+            [item for item in items if item.frame.region == "x" or item.frame.last > lasts[item.frame.region]]
+        )
