@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager
+from dataclasses import asdict
 from pathlib import Path
 
 import click
 import orjson
+from click.core import ParameterSource
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
@@ -27,6 +29,8 @@ from laboratory.demo.protocols import EVENTS_MAX, ProtocolOutcome, bounded, repl
 from laboratory.demo.recording import session_recording
 from laboratory.demo.replay import Replay, replay
 from laboratory.demo.replay_roaming import replay_roaming
+from laboratory.demo.trades import Trades, trade_over_pubsub, trade_over_regions
+from laboratory.demo.trades import tell as tell_trades
 from laboratory.match.hosting import Workload, build_workload, server_names
 from laboratory.match.roaming import LINGER_S
 from laboratory.match.skirmish import generate_skirmish
@@ -117,6 +121,12 @@ class _Servers(click.ParamType[int | None]):
     "`gamecast analyze DIR/session`. Existing logs and an existing session there are replaced. The session needs the "
     "extra 'recording'.",
 )
+@click.option(
+    "--joint",
+    is_flag=True,
+    help="Instead, have two players trade between two zones, and count the trades that are torn. They bid by two "
+    "messages of plain Pub/Sub, by two events, and by one event in both regions.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
 @click.pass_context
 def demo(
@@ -140,6 +150,7 @@ def demo(
     node_hosts: str | None,
     protocol: str | None,
     record: Path | None,
+    joint: bool,
     as_json: bool,
 ) -> None:
     """Replay a match through real Redis servers, and check the order. That is the order that every game server saw.
@@ -160,9 +171,18 @@ def demo(
     With --protocol, a classic protocol orders the events. Its assumptions must hold in a match, where regions overlap.
     A protocol whose assumptions do not hold is refused, and one that would fit is named.
 
+    With --joint, nothing is replayed: see there.
+
     Exit status: 0 if gamecast, or the protocol, kept every promise, 1 if not, 2 for wrong input, 3 if a server could
     not be started, or a connection was lost on a busy machine.
     """
+    if joint:
+        given = [each for each, _ in _OF_REPLAYS if context.get_parameter_source(each) is ParameterSource.COMMANDLINE]
+        if given or prefix is not None:
+            said = dict(_OF_REPLAYS)[given[0]] if given else "PREFIX"
+            raise UsageError(f"--joint replays no match: leave out {said}")
+        _trade(context, seed, as_json=as_json)
+        return
     if grid and not roam:
         raise UsageError("--grid needs servers that join and leave regions: also give --roam")
     if protocol is not None and (roam or wan is not None):
@@ -218,6 +238,36 @@ def demo(
             click.echo(f"The recorded session is in {session}: analyze it with `gamecast analyze {session}`.")
     if not outcome.fine:
         context.exit(BROKEN)
+
+
+_OF_REPLAYS = tuple(
+    (name, f"--{name.replace('_', '-')}")
+    for name in (
+        *("nodes", "servers", "cell_m", "radius_m", "start_s", "duration_s", "speed", "moves", "roam", "grid"),
+        *("wan", "rtt", "hosts", "node_hosts", "protocol", "record"),
+    )
+)
+"""The options of replays: parameter, option."""
+
+
+def _trade(context: click.Context, seed: int, *, as_json: bool) -> None:
+    ways = asyncio.run(_traded(seed))
+    if as_json:
+        click.echo(orjson.dumps([asdict(each) for each in ways], option=orjson.OPT_INDENT_2))
+    else:
+        tell_trades(ways, Console(highlight=False, soft_wrap=False))
+    if ways[-1].torn or any(each.differing for each in ways[1:]):
+        context.exit(BROKEN)
+
+
+async def _traded(seed: int) -> list[Trades]:
+    async with EmbeddedServers(1) as servers:
+        url = servers.urls[0]
+        return [
+            await trade_over_pubsub(url, seed),
+            await trade_over_regions(url, seed, joint=False),
+            await trade_over_regions(url, seed, joint=True),
+        ]
 
 
 def _standing(

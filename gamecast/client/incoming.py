@@ -60,6 +60,9 @@ twice the CPU."""
 LIVE_BATCHES_MAX = 4
 """After so many batches of live events in a row comes one of a replay; otherwise live events come first."""
 
+STATE_MARKER = b"state"
+"""The body of a marker that shows where a state has its place; see `gamecast.client.states`."""
+
 LED_AFTER_S = 5.0
 UNLED_LOOKS = 2
 """Who waits for a join looks that often, so far apart, whether anybody leads at all: after a leader that died there is
@@ -279,7 +282,10 @@ class Incoming:
             for region, snapshot in found.items()
             if region in self._session.joined
         }
-        self._put(self._states.told(wanted, self._begins))
+        items, marked = self._states.told(wanted, self._begins, self._session.wanted)
+        self._put(items)
+        if marked is not None:
+            self.carry_out(self._session.mark(marked, STATE_MARKER))
         for region, (position, _) in wanted.items():
             self._begins[region] = max(position, self._begins.get(region, position))
 

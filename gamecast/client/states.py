@@ -5,6 +5,11 @@ answers as of one moment: the last value of each key, and the number of each reg
 delivers of a region up to that number is in the values, so it is passed over. The state is delivered in its place, and
 then all that comes after it. So nothing is missing or repeated, no history is needed, and no other region waits.
 
+The place of a state is where this connection delivers the last event that is in it. Where that was published before the
+connection joined, it is not delivered here, and others that precede it may still be on their way in other regions. Then
+the state waits for the first event of its regions that is newer: as there may be none, the connection publishes a
+marker. Who has no other regions need not wait.
+
 What comes of such a region before the answer may be older or newer than that. From the first such event on, all that is
 delivered is held back until the answer is there, so that it keeps its order.
 """
@@ -40,10 +45,12 @@ class Standing:
 
 @dataclass(slots=True)
 class _Coming:
-    """A state that an ingress has told. It is delivered when all of its regions have been delivered so far, or before
-    the first event of one of them that is newer."""
+    """A state that an ingress has told. It is delivered before the first event of its regions that is newer, or sooner,
+    when all of them have been delivered so far, if that shows its place."""
 
     standing: Standing
+    shows_place: bool
+    """Whether nothing that precedes it is on its way when all of its regions have been delivered so far."""
     left: set[str] = field(default_factory=set)
     """The regions of which something is to be delivered yet that is in the state."""
     is_told: bool = False
@@ -78,20 +85,27 @@ class States:
         """Deliver the state of some regions before what comes of them."""
         self._asked.update(regions)
 
-    def told(self, snapshots: Mapping[str, tuple[Position, Snapshot]], begins: Mapping[str, Position]) -> list[Item]:
-        """Take the state of some regions, as one ingress told it; return what is to be delivered now.
+    def told(
+        self,
+        snapshots: Mapping[str, tuple[Position, Snapshot]],
+        begins: Mapping[str, Position],
+        others: AbstractSet[str] = frozenset(),
+    ) -> tuple[list[Item], str | None]:
+        """Take the state of some regions, as one ingress told it.
 
-        ``begins``: region → the position after which it is joined.
+        ``begins``: region → the position after which it is joined; ``others``: all regions that are wanted. Returns
+        what is to be delivered now, and a region to publish a marker in, None if none is needed.
         """
         wanted = {region: known for region, known in snapshots.items() if region in self._asked}
-        coming = _Coming(Standing(wanted))
-        for region, (position, _) in wanted.items():
+        left = {region for region, (position, _) in wanted.items() if begins.get(region, (0, 0)) < position}
+        coming = _Coming(Standing(wanted), left == wanted.keys() or others <= wanted.keys(), left)
+        for region in wanted:
             self._asked.discard(region)
             self._coming[region] = coming
-            if begins.get(region, (0, 0)) < position:
-                coming.left.add(region)
-        out = [] if coming.left else [*self._tell(coming)]
-        return out + self._go_on()
+        out: list[Item] = [*self._tell(coming)] if coming.shows_place and not left else []
+        out += self._go_on()
+        needs_marker = not coming.shows_place and not coming.is_told
+        return out, min(wanted) if needs_marker and wanted else None
 
     def drop(self, regions: AbstractSet[str]) -> list[Item]:
         """Deliver no state of some regions; return what is to be delivered now: they may be joined all the same."""
@@ -101,7 +115,7 @@ class States:
             coming = self._coming.pop(region)
             coming.standing.snapshots.pop(region, None)
             coming.left.discard(region)
-            if not coming.left:
+            if not coming.left and coming.shows_place:
                 out += self._tell(coming)
         return out + self._go_on()
 
@@ -141,7 +155,7 @@ class States:
         if last < position:
             return
         coming.left.discard(region)
-        if last > position or not coming.left:
+        if last > position or (coming.shows_place and not coming.left):
             yield from self._tell(coming)
         if coming.is_told:
             self._coming.pop(region, None)

@@ -4,7 +4,8 @@
 ...     ...
 >>> assert judge([DeliverySequence("s1", events, regions, senders), ...]).fine
 
-`faults` injects gaps, losses, disconnects and expired sessions, so that tests reach the handlers for them.
+`Fold` checks states against the events that made them. `faults` injects gaps, losses, disconnects and expired sessions,
+so that tests reach the handlers for them.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import secrets
 
 from adapters.memory import parse_node_count
+from gamecast.testing.folding import Fold
 from gamecast.testing.injection import Faults, faults
 from sequencing.extras import needed_by
 
@@ -21,6 +23,7 @@ with needed_by("gamecast.testing"):
 __all__ = [
     "DeliverySequence",
     "Faults",
+    "Fold",
     "Offence",
     "PairOrder",
     "Published",

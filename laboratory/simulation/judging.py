@@ -157,12 +157,41 @@ def _states(run: Run) -> Iterator[str]:
                             expected[named.key] = at
             if not is_incomplete and heads != expected:
                 yield f"state: {session.name} was given {heads} of {region} at {position}, and it was {expected}"
+            yield from _out_of_place(run, session, place, region, position)
             until = min((at for left, at in session.left if left == region and at >= place), default=None)
             after = (each for each in session.deliveries[place:until] if each.region == region)
             following = [each for each in run.drawn.get(region, ()) if (each.epoch, each.number) > position]
             first = next(after, None)
             if first is not None and first.event and first.event != following[0].event:
                 yield f"state: {session.name} got {first.event} after the state of {region} at {position}"
+
+
+def _out_of_place(run: Run, session: Diary, place: int, region: str, position: tuple[int, int]) -> Iterator[str]:
+    """What comes before something that is in a state, for somebody, comes before the state, too; and of its region,
+    nothing comes before it."""
+    asked = max((at for asked, at in session.asked if asked == region and at <= place), default=place)
+    early = [each.event for each in session.deliveries[asked:place] if each.region == region and each.event]
+    if early:
+        yield f"state: {session.name} got {early} of {region} before the state that it asked for"
+    included = [each.event for each in run.drawn.get(region, ()) if (each.epoch, each.number) <= position]
+    there = {name for name, since, until in session.joined if since <= place and (until is None or until >= place)}
+    later = {
+        each.event
+        for each in session.deliveries[place:]
+        if each.event
+        and not each.is_again
+        and each.region in there
+        and region not in (regions_of(each.event) or each.region)
+    }
+    for other in run.sessions:
+        handed = [each.event for each in other.deliveries if each.event and not each.is_again]
+        if included and other is not session and included[-1] in handed:
+            before = later.intersection(handed[: handed.index(included[-1])])
+            if before:
+                yield (
+                    f"state: {session.name} got the state of {region} with {included[-1]}, and then {sorted(before)}, "
+                    f"which {other.name} got before that"
+                )
 
 
 def _agreement(run: Run) -> Iterator[str]:

@@ -10,6 +10,7 @@ from functools import partial
 from random import Random
 from typing import Any, NamedTuple
 
+from gamecast.client.incoming import STATE_MARKER
 from gamecast.client.states import Standing, States
 from gamecast.positions import parse_position
 from laboratory.simulation.engine import Call, Lost, Process, Signal, Sleep, Task
@@ -86,6 +87,8 @@ class Diary:
     uncertain: set[str] = field(default_factory=set)
     """Events of which the publisher was told that nobody knows what became of them."""
     states: list[State] = field(default_factory=list)
+    asked: list[tuple[str, int]] = field(default_factory=list)
+    """(region, deliveries so far when its state was asked for)."""
     left: list[tuple[str, int]] = field(default_factory=list)
     """(region, deliveries so far when it was left, whether it was joined or not)."""
     ended: bool = False
@@ -228,6 +231,7 @@ class _Life:
         for region in sorted(set(regions) - self.session.wanted):
             if Random(f"{self.diary.name} {region} {len(self.diary.deliveries)}").random() < STATE:
                 self.states.begin([region])
+                self.diary.asked.append((region, len(self.diary.deliveries)))
         self._carry_out(self.session.subscribe(regions))
 
     def ask(self) -> Task:
@@ -244,7 +248,11 @@ class _Life:
             except Lost:
                 continue
             told = {region: ((epoch, found[region].last), found[region]) for region, epoch in there}
-            self._deliver(self.states.told({r: told[r] for r in told.keys() & self.session.joined}, self.begins))
+            known = {region: told[region] for region in told.keys() & self.session.joined}
+            items, marked = self.states.told(known, self.begins, self.session.wanted)
+            self._deliver(items)
+            if marked is not None:
+                self._carry_out(self.session.mark(marked, STATE_MARKER))
 
     def tell(self) -> Task:
         """Keep the control store informed of what this connection wants."""

@@ -22,7 +22,7 @@ BESIDE = "sequencing/beside.py"
 PUBLISHER, OUTBOX, SUBSCRIBER = "sequencing/publisher.py", "sequencing/outbox.py", "sequencing/subscriber.py"
 GRANTS, SHADOWS = "sequencing/grants.py", "sequencing/shadows.py"
 SESSION, FOLLOWED, KEYED = "sequencing/session.py", "sequencing/followed.py", "sequencing/keyed.py"
-TOGETHER, HAD = "sequencing/together.py", "sequencing/had.py"
+TOGETHER, HAD, STATES = "sequencing/together.py", "sequencing/had.py", "gamecast/client/states.py"
 MANAGER, TRANSITION = "sequencing/manager.py", "sequencing/transition.py"
 SOLE, LISTING, HOMES, RECORD = (
     "sequencing/sole.py",
@@ -645,6 +645,36 @@ MUTATIONS = (
         PUBLISHER,
         "if len(states) > 1 and not self.are_together(",
         "if len(states) > 9 and not self.are_together(",
+    ),
+    Mutation(
+        "what is in a state comes again",
+        STATES,
+        "        if last < position:\n            return\n",
+        "        if last < position:\n            yield item\n            return\n",
+    ),
+    Mutation(
+        "a state comes before what is in it has passed others",
+        STATES,
+        "[*self._tell(coming)] if coming.shows_place and not left else []",
+        "[*self._tell(coming)] if not left else []",
+    ),
+    Mutation(
+        "nothing is held back until the answer",
+        STATES,
+        "if self._held or region in self._asked:",
+        "if self._held and region in self._asked:",
+    ),
+    Mutation(
+        "values do not go to the next ingress",
+        NODE,
+        "Heads(heads.known, heads.lost, epoch, heads.values)",
+        "Heads(heads.known, heads.lost, epoch)",
+    ),
+    Mutation(
+        "a deleted key keeps its value",
+        KEYED,
+        "                self.known.pop(key, None)\n                self.values.pop(key, None)\n",
+        "                pass\n",
     ),
     Mutation("every copy of a joint event is handed out", HAD, "if region != by)", "if region == by)"),
     Mutation(

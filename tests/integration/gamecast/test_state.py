@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack
 from random import Random
 from typing import Any
@@ -13,13 +13,10 @@ import pytest
 import gamecast.blocking
 from adapters.memoryworld import MemoryNode
 from gamecast import Client, Event, Gap, State
-from gamecast.testing import faults, memory_url
+from gamecast.testing import Fold, faults, memory_url
 from tests.events import next_event, take
 from tests.integration.gamecast.test_interface import KINDS, Network
 from tests.patience import patience
-
-Values = dict[str, tuple[Any, str]]
-"""Key → payload and position."""
 
 
 @pytest.fixture(params=KINDS)
@@ -40,24 +37,6 @@ async def several(client: Client, count: int) -> list[Event | Gap]:
         while len(items) < count:
             items += await client.fetch(count - len(items), timeout=1)
     return items
-
-
-def values_of(state: State, region: str) -> Values:
-    return {key: (event.payload, event.position) for key, event in state.values[region].items()}
-
-
-def fold(events: Iterable[Event], region: str, upto: str = "") -> Values:
-    """Return the last value of each key of a region, up to a position."""
-    values: Values = {}
-    last = tuple(map(int, upto.split("-"))) if upto else None
-    for event in events:
-        if event.region != region or event.key is None or (last and (event.epoch, event.sequence) > last):
-            continue
-        if event.payload is None:
-            values.pop(event.key, None)
-        else:
-            values[event.key] = event.payload, event.position
-    return values
 
 
 async def test_a_late_joiner_has_the_keys_as_they_are_and_then_what_changes(network: Network) -> None:
@@ -120,9 +99,14 @@ async def test_the_state_is_what_all_events_up_to_it_make_and_nothing_is_missing
     writing = False
     published = sum(await asyncio.gather(*writes))
     everything = await take(watcher, published)
+    fold = Fold()
+    fold.add(everything)
     place = {(event.region, event.position): index for index, event in enumerate(everything)}
     for joiner, got in joined:
         got += await joiner.fetch(100_000, timeout=0.3)
+        for item in got:
+            if isinstance(item, State):
+                fold.check(item)
         check_joiner(got, everything, place)
 
 
@@ -133,7 +117,6 @@ def check_joiner(got: Sequence[Event | Gap], everything: Sequence[Event], place:
     assert not any(isinstance(item, Gap) for item in events)
     for state in states:
         for region, at in state.positions.items():
-            assert values_of(state, region) == fold(everything, region, at)
             after = [item for item in got[got.index(state) :] if not isinstance(item, State) and item.region == region]
             rest = [event for event in everything if event.region == region and later(event.position, at)]
             assert [item.position for item in after] == [event.position for event in rest]
@@ -298,3 +281,29 @@ async def test_a_lost_event_after_the_state_is_a_gap() -> None:
         assert isinstance(state, State)
         assert [type(item) for item in items] == [Gap, Event]
         await late.close()
+
+
+async def test_a_fold_finds_what_a_state_has_too_much_too_little_and_too_old() -> None:
+    async with gamecast.connect(memory_url(), name="one") as one:
+        await one.subscribe("forest", "river")
+        first = await one.publish("forest", 1, key="a")
+        await one.publish(("river", "forest"), 2, key="b")
+        await one.publish("forest", 3, key="a")
+        events = await take(one, 3)
+        late = await gamecast.connect(one.url, name="late").open()
+        await late.subscribe("forest", "river", state=True)
+        state = await state_of(late)
+        await late.close()
+    fold = Fold()
+    fold.add(events)
+    fold.check(state)
+    known = dict(state.values["forest"])
+    old = known["a"]._replace(payload=1, sequence=first.sequence)
+    for wrong in ({"a": old, "b": known["b"]}, {"b": known["b"]}, known | {"c": known["b"]}, {}):
+        with pytest.raises(AssertionError, match="the state of 'forest'"):
+            fold.check(State({"forest": wrong}, {"forest": state.positions["forest"]}, frozenset()))
+    fold.check(State({"forest": {}}, {"forest": state.positions["forest"]}, frozenset({"forest"})))
+    with pytest.raises(gamecast.UsageError, match="a state is no event"):
+        fold.add([state])
+    with pytest.raises(gamecast.UsageError, match="gap"):
+        fold.add([Gap("forest", 1, 1, 2, "lost")])

@@ -23,7 +23,10 @@ def snapshot(last: int) -> Snapshot:
 
 
 def told(states: States, begins: dict[str, Position] | None = None, **lasts: int) -> list[Item]:
-    return states.told({region: ((1, last), snapshot(last)) for region, last in lasts.items()}, begins or {})
+    """Take a state, where there are no other regions."""
+    items, marked = states.told({r: ((1, last), snapshot(last)) for r, last in lasts.items()}, begins or {})
+    assert marked is None
+    return items
 
 
 def shown(items: Sequence[Item]) -> list[str]:
@@ -100,27 +103,51 @@ def test_what_is_dropped_holds_nothing_up(is_told: bool) -> None:
     assert not states
 
 
+def test_with_other_regions_it_waits_for_a_marker_unless_its_last_event_shows_the_place() -> None:
+    states = States()
+    states.begin("ab")
+    snapshots = {region: ((1, 3), snapshot(3)) for region in "ab"}
+    items, marked = states.told(snapshots, {"a": (1, 1), "b": (1, 3)}, {"a", "b", "x"})
+    assert (items, marked) == ([], "a")
+    assert shown(states.keep([event("a", 3), event("x", 1), event("a", 4), event("x", 2)])) == ["x1", "AB", "a4", "x2"]
+    states.begin("ab")
+    items, marked = states.told(snapshots, {"a": (1, 1), "b": (1, 2)}, {"a", "b", "x"})
+    assert (items, marked) == ([], None)
+    assert shown(states.keep([event("a", 3), event("x", 1), event("b", 3), event("x", 2)])) == ["x1", "AB", "x2"]
+    assert not states
+
+
 def test_whatever_the_time_of_the_answer_the_order_is_that_of_the_node() -> None:
     for seed in range(2_000):
         random = Random(seed)
-        order = [event(random.choice("abx"), 0) for _ in range(12)]
         numbers = dict.fromkeys("abx", 0)
-        for place, item in enumerate(order):
-            region = item.frame.region
+        order: list[Ready] = []
+        for _ in range(12):
+            region = random.choice("abx")
             numbers[region] += 1
-            order[place] = event(region, numbers[region])
+            order.append(event(region, numbers[region]))
         cut = random.randint(0, 12)  # what is before it is in the state
         lasts = {region: sum(item.frame.region == region for item in order[:cut]) for region in "ab"}
-        begin = random.randint(0, cut)
+        begin = random.randint(0, cut)  # what is after it is delivered of the regions
         begins = {region: (1, sum(item.frame.region == region for item in order[:begin])) for region in "ab"}
         items = [item for place, item in enumerate(order) if place >= begin or item.frame.region == "x"]
         answered = random.randint(0, len(items))
         states = States()
         states.begin("ab")
-        out = states.keep(items[:answered]) + told(states, begins, **lasts) + states.keep(items[answered:])
+        out = states.keep(items[:answered])
+        snapshots = {region: ((1, last), snapshot(last)) for region, last in lasts.items()}
+        now, marked = states.told(snapshots, begins, {"a", "b", "x"})
+        out += now + states.keep(items[answered:])
+        if marked is not None:
+            out += states.keep([event(marked, numbers[marked] + 1)])
+            order.append(event(marked, numbers[marked] + 1))
+            items.append(order[-1])
         assert not states
-        state = next(place for place, item in enumerate(out) if isinstance(item, Standing))
-        before, after = shown(out[:state]), shown(out[state + 1 :])
+        at = next(place for place, item in enumerate(out) if isinstance(item, Standing))
+        before, after = shown(out[:at]), shown(out[at + 1 :])
+        included = [place for place, item in enumerate(order[:cut]) if item.frame.region != "x"]
+        preceding = shown([item for item in order[: included[-1] if included else 0] if item.frame.region == "x"])
+        assert set(preceding) <= set(before), "what precedes anything in the state comes before it"
         assert all(text[0] == "x" for text in before)
         assert before + after == shown(
             [item for item in items if item.frame.region == "x" or item.frame.last > lasts[item.frame.region]]
