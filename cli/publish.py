@@ -16,10 +16,10 @@ from cli.reporting import Output, counted, default_name, input_lines
 from gamecast.client.client import Client
 from gamecast.client.configuration import Limits
 from gamecast.client.connecting import connect
-from gamecast.client.keys import NO_CONDITION, OnlyIf, about
+from gamecast.client.keys import NO_CONDITION, OnlyIf, Regions, about
 from gamecast.client.networks import require_reachable
 from gamecast.errors import GamecastError, InvalidPayload, PayloadTooLarge, PublishUncertain
-from gamecast.event import Receipt
+from gamecast.event import JointReceipt, Receipt
 from launcher.ending import INFRASTRUCTURE, INTERRUPTED
 from sequencing.names import check_region
 
@@ -33,6 +33,12 @@ UNDER_WAY_BYTES_MAX = 16 * 1024 * 1024
 @click.argument("region")
 @click.argument("payloads", nargs=-1, metavar="[PAYLOAD...]")
 @click.option("--text", is_flag=True, help="Send each payload as text, even if it is valid JSON.")
+@click.option(
+    "--also",
+    multiple=True,
+    metavar="REGION",
+    help="Publish each event to this region, too, at once: to all of the regions, or to none. Give it once for each.",
+)
 @click.option(
     "--key", metavar="KEY", help="Key of the region that each event sets, or, with the payload null, deletes."
 )
@@ -51,6 +57,7 @@ def publish(
     payloads: Sequence[str],
     *,
     text: bool,
+    also: Sequence[str],
     key: str | None,
     only_if: str | None,
     name: str | None,
@@ -67,17 +74,20 @@ def publish(
       gamecast publish redis://127.0.0.1 forest '{"type": "spell"}' 'hello'
       tail -f game.log | gamecast publish redis://127.0.0.1 log --text
       gamecast publish redis://127.0.0.1 forest '{"by": "ana"}' --key sword --only-if none
+      gamecast publish redis://127.0.0.1 forest '{"type": "arrow"}' --also river
 
     Exit status: 0 if all events are published, 130 if interrupted, 2 for wrong use, 3 if the network is unavailable or
     refuses, standard output is closed, or SIGTERM stopped it. On every failure it prints what was published before.
     """
     require_reachable(url)
-    check_region(region)
+    for each in (region, *also):
+        check_region(each)
     encoded = [_checked(payload, text, f"payload {number}") for number, payload in enumerate(payloads, start=1)]
     client = connect(url, name=name or default_name())
     condition: OnlyIf = NO_CONDITION if only_if is None else None if only_if == "none" else only_if
-    about(region, key, condition)  # raises what is wrong with them before anything is sent
-    sending = _Sending(region, text, key, condition)
+    regions: Regions = (region, *also) if also else region
+    about(regions, key, condition)  # raises what is wrong with them before anything is sent
+    sending = _Sending(region, text, regions, key, condition)
     stopped, status = None, INFRASTRUCTURE
     try:
         asyncio.run(sending.run(client, encoded, None if as_json else Output()))
@@ -106,6 +116,7 @@ class _Sending:
 
     region: str
     text: bool
+    regions: Regions
     key: str | None = None
     only_if: OnlyIf = NO_CONDITION
     opened: bool = False
@@ -142,7 +153,7 @@ class _Sending:
                 self._count()
 
     def _publish(self, client: Client, payload: Any) -> asyncio.Future[Receipt]:
-        return client.publish_async(self.region, payload, key=self.key, only_if=self.only_if)
+        return client.publish_async(self.regions, payload, key=self.key, only_if=self.only_if)
 
     def told(self) -> str:
         """Return a summary of what was published."""
@@ -184,7 +195,8 @@ class _Sending:
             receipt = await asyncio.shield(self._under_way[0][0])
             self._count()
             if output is not None:
-                await output.write(f"{receipt.region} {receipt.position}\n".encode())
+                told = (f"{region} {position}" for region, position in receipt.positions.items())
+                await output.write(f"{' '.join(told)}\n".encode())
         await feeding
 
     async def _feed(self, client: Client, payloads: Sequence[Any]) -> None:
@@ -250,4 +262,5 @@ def _position(receipt: Receipt | None) -> dict[str, object] | None:
         "epoch": receipt.epoch,
         "sequence": receipt.sequence,
         "position": receipt.position,
+        **({"positions": receipt.positions} if isinstance(receipt, JointReceipt) else {}),
     }

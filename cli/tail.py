@@ -5,19 +5,19 @@ from __future__ import annotations
 import asyncio
 import base64
 import signal
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime
 
 import click
 import orjson
 
-from cli.reporting import Output, default_name, named, printable
+from cli.reporting import Output, counted, default_name, named, printable
 from gamecast.client.client import Client
 from gamecast.client.connecting import connect
 from gamecast.client.history import Since
 from gamecast.client.networks import require_reachable
-from gamecast.event import Event, Gap
+from gamecast.event import Event, Gap, JointEvent, State
 from sequencing.errors import UsageError
 from sequencing.names import check_region
 
@@ -34,6 +34,7 @@ from sequencing.names import check_region
     help="Print earlier events first: those after a position (3-120), or after an epoch (0: all that is kept). "
     "For several regions, give REGION=POSITION once for each.",
 )
+@click.option("--state", is_flag=True, help="Print first the keys of the regions as they are, and then what comes.")
 @click.option("--name", help="Name of the subscriber, unique in the network.  [default: user@host-pid]")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON Lines: one object for each event or gap.")
 def tail(
@@ -43,6 +44,7 @@ def tail(
     count: int | None,
     seconds: float | None,
     since: Sequence[str],
+    state: bool,
     name: str | None,
     as_json: bool,
 ) -> None:
@@ -51,15 +53,17 @@ def tail(
     Without --since it prints only events that are published after it has subscribed, which it reports on standard
     error. With --since it replays earlier events first; regions without a common order are replayed in any order.
 
-    With --json a line has kind ("event" or "gap"), region, epoch and position; for an event also sender, sequence,
-    payload, base64 (whether the payload is bytes, encoded as base64), sent_at_ns, delivered_at_ns, replayed and key
-    (null if the event names none); for a gap first_sequence, last_sequence (0, and position null, if the number of
-    missing events is unknown) and reason.
+    With --json a line has kind ("event", "gap" or "state"), region, epoch and position; for an event also sender,
+    sequence, payload, base64 (whether the payload is bytes, encoded as base64), sent_at_ns, delivered_at_ns, replayed
+    and key (null if the event names none). An event of several regions has positions (region: position), too. A gap has
+    first_sequence, last_sequence (0, and position null, if the number of missing events is unknown) and reason. A state
+    has positions, incomplete (regions whose node lost keys), and values: region, key, and what an event has.
 
     \b
     Examples:
       gamecast tail redis://127.0.0.1 forest river --json
       gamecast tail redis://127.0.0.1 forest --since 0
+      gamecast tail redis://127.0.0.1 forest --state
 
     Exit status: 0 when --count or --seconds is reached, on SIGTERM, or when standard output is closed; 130 if
     interrupted, 2 for wrong use, 3 if the network is unavailable.
@@ -71,7 +75,9 @@ def tail(
     client = connect(url, name=name or default_name())
     interrupted = False
     with suppress(BrokenPipeError):  # `| head` closes the pipe when it has enough
-        interrupted = asyncio.run(_until_stopped(client, regions, begin, count=count, seconds=seconds, as_json=as_json))
+        interrupted = asyncio.run(
+            _until_stopped(client, regions, begin, count=count, seconds=seconds, state=state, as_json=as_json)
+        )
     if interrupted:
         raise KeyboardInterrupt
 
@@ -83,12 +89,14 @@ async def _until_stopped(
     *,
     count: int | None,
     seconds: float | None,
+    state: bool,
     as_json: bool,
 ) -> bool:
     """Follow until count, seconds or a signal ends it. Return whether the signal was SIGINT."""
     loop = asyncio.get_running_loop()
     output = Output()
-    following = asyncio.create_task(_follow(client, regions, since, output, count, as_json), name="gamecast tail")
+    told = _follow(client, regions, since, output, count, state=state, as_json=as_json)
+    following = asyncio.create_task(told, name="gamecast tail")
     stopped = interrupted = False
 
     def stop(number: signal.Signals | None = None) -> None:
@@ -129,17 +137,24 @@ def _place(written: str) -> int | str:
 
 
 async def _follow(
-    client: Client, regions: Sequence[str], since: Since | None, output: Output, count: int | None, as_json: bool
+    client: Client,
+    regions: Sequence[str],
+    since: Since | None,
+    output: Output,
+    count: int | None,
+    *,
+    state: bool,
+    as_json: bool,
 ) -> None:
     wanted = float("inf") if count is None else count
     async with client:
-        await client.subscribe(*regions, since=since, order="any")
+        await client.subscribe(*regions, since=since, order="any", state=state)
         click.echo(f"subscribed to {named(regions)}", err=True)
         async for batch in client.batches():
             lines = []
             for item in batch:
                 lines.append(_json_line(item) if as_json else _line(item))
-                wanted -= isinstance(item, Event)
+                wanted -= isinstance(item, Event) and not isinstance(item, State)
                 if not wanted:
                     break
             await output.write(b"".join(lines))
@@ -148,24 +163,56 @@ async def _follow(
 
 
 def _line(item: Event | Gap) -> bytes:
+    if isinstance(item, State):
+        return b"".join(_state_lines(item))
     if isinstance(item, Gap):
         missing = f"{item.epoch}-{item.first_sequence} to {item.epoch}-{item.last_sequence}"
         return f"{'gap':12} {printable(item.region)} {missing}: {printable(item.reason)}\n".encode()
-    moment = datetime.fromtimestamp(item.delivered_at_ns / 1e9).astimezone().strftime("%H:%M:%S.%f")[:-3]
+    return _event_line(item, _moment(item.delivered_at_ns))
+
+
+def _moment(at_ns: int) -> str:
+    return datetime.fromtimestamp(at_ns / 1e9).astimezone().strftime("%H:%M:%S.%f")[:-3]
+
+
+def _state_lines(state: State) -> Iterator[bytes]:
+    for region, values in state.values.items():
+        for event in values.values():
+            yield _event_line(event, f"{'state':12}")
+        lost = ", and its node lost some" if region in state.incomplete else ""
+        told = f"{printable(region)} {state.positions[region]}: {counted(len(values), 'key')}{lost}"
+        yield f"{'state':12} {told}\n".encode()
+
+
+def _event_line(item: Event, begin: str) -> bytes:
     payload = repr(item.payload) if isinstance(item.payload, bytes) else orjson.dumps(item.payload).decode()
     who = printable(item.sender)
     named = f"{printable(item.key)}=" if item.key is not None else ""
-    return f"{moment} {printable(item.region)} {item.position} {who} {named}{printable(payload)}\n".encode()
+    where = " ".join(f"{printable(region)} {position}" for region, position in item.positions.items())
+    return f"{begin} {where} {who} {named}{printable(payload)}\n".encode()
 
 
 def _json_line(item: Event | Gap) -> bytes:
+    if isinstance(item, State):
+        told = {
+            "kind": "state",
+            "positions": item.positions,
+            "incomplete": sorted(item.incomplete),
+            "values": {
+                region: {key: _fields(event) for key, event in known.items()} for region, known in item.values.items()
+            },
+        }
+        return orjson.dumps(told, option=orjson.OPT_APPEND_NEWLINE)
     if isinstance(item, Gap):
         return orjson.dumps(
             {"kind": "gap", **item._asdict(), "position": item.position}, option=orjson.OPT_APPEND_NEWLINE
         )
+    return orjson.dumps({"kind": "event", **_fields(item)}, option=orjson.OPT_APPEND_NEWLINE)
+
+
+def _fields(item: Event) -> dict[str, object]:
     binary = isinstance(item.payload, bytes)
-    line = {
-        "kind": "event",
+    return {
         "region": item.region,
         "sender": item.sender,
         "payload": base64.b64encode(item.payload).decode() if binary else item.payload,
@@ -177,5 +224,5 @@ def _json_line(item: Event | Gap) -> bytes:
         "delivered_at_ns": item.delivered_at_ns,
         "replayed": item.replayed,
         "key": item.key,
+        **({"positions": item.positions} if isinstance(item, JointEvent) else {}),
     }
-    return orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE)

@@ -480,5 +480,5 @@ async def test_what_is_no_head_counts_for_none(redis_server: EmbeddedServer) -> 
         keys = NodeKeys("n1")
         client.hset(keys.heads("a"), mapping={b"\xff\xfe": b"1 2", "odd": "1 nan", "odder": "", "oddest": "-1 1"})
         client.hset(keys.keyed, mapping={b"\xff": b"0 0", "b": "nan nan"})
-    assert await node.heads(["a", "b"]) == {"a": Heads({"x": (1, 1)}, began=1)}
+    assert await node.heads(["a", "b"]) == {"a": Heads({"x": (1, 1)}, began=1, values={"x": b" good\n"})}
     await node.close()

@@ -374,3 +374,28 @@ def test_keys_and_conditions_can_be_tried_by_hand(call: Call, redis_server: Embe
         (None, "sword"),
     ]
     assert "sword=null" in call("tail", url, "forest", "--since", "0", "--count", "2")[1]
+
+
+def test_events_of_several_regions_and_states_can_be_tried_by_hand(call: Call, redis_server: EmbeddedServer) -> None:
+    url = redis_server.url
+    status, told, _ = call("publish", url, "forest", '"arrow"', "--also", "river", "--key", "arrow")
+    assert status == 0
+    forest, position, river, other = told.split()
+    assert (forest, river) == ("forest", "river")
+    assert call("publish", url, "forest", '"b"', "--also", "forest")[0] == 2
+    status, told, _ = call("tail", url, "forest", "river", "--since", "0", "--count", "1", "--json")
+    assert status == 0
+    [event] = map(json.loads, told.splitlines())
+    assert event["positions"] == {"forest": position, "river": other}
+    line = call("tail", url, "forest", "river", "--since", "0", "--count", "1")[1]
+    assert f"forest {position} river {other}" in line
+    status, told, _ = call("tail", url, "forest", "hill", "--state", "--seconds", "1", "--json")
+    assert status == 0
+    [state] = map(json.loads, told.splitlines())
+    assert (state["kind"], state["positions"].keys(), state["incomplete"]) == ("state", {"forest", "hill"}, [])
+    arrow = state["values"]["forest"]["arrow"]
+    assert (arrow["payload"], arrow["position"], state["values"]["hill"]) == ("arrow", position, {})
+    told = call("tail", url, "forest", "hill", "--state", "--seconds", "1")[1]
+    assert 'arrow="arrow"' in told
+    assert ": 1 key\n" in told
+    assert call("tail", url, "forest", "--state", "--since", "0")[0] == 2
