@@ -18,13 +18,15 @@ ENVELOPE_BYTES = len('{"type":"events","events":[]}')
 class Told(NamedTuple):
     """An encoded event or gap; ``position`` is where to continue after it, None if that is unknown.
 
-    ``places``: of an event of several regions, the position in each that its text names.
+    ``places``: of an event of several regions, the position in each that its text names. ``begins``: it is the last
+    item of the state of its region, before all events there.
     """
 
     region: str
     position: Position | None
     text: bytes
     places: tuple[tuple[str, Position], ...] = ()
+    begins: bool = False
 
     @property
     def positions(self) -> Mapping[str, Position]:

@@ -27,6 +27,7 @@ from adapters.gateway.regions import check_visible
 from adapters.gateway.replaycache import ReplayCache
 from adapters.gateway.revocations import Revocation
 from adapters.gateway.settings import GatewaySettings
+from adapters.gateway.states import is_state
 from sequencing.errors import GamecastError, InvalidName
 from sequencing.names import GUEST, check_connection_name, check_own_name
 
@@ -209,9 +210,9 @@ class Gateway:
             self._kept.put(name, place)
 
     def delivered(self, batch: Sequence[Any]) -> None:
-        """Pass a batch of events and gaps to all taps."""
+        """Pass the events and gaps of a batch to all taps."""
         for tap in self.taps:
-            tap(batch)
+            tap([item for item in batch if not is_state(item)])
 
     async def look_after(self) -> None:
         """End the sessions and streams whose tokens are no longer valid."""

@@ -185,6 +185,8 @@ class Subscribe:
     id: str | int | None
     regions: tuple[str, ...]
     since: Since | None
+    state: bool = False
+    """Whether the state of the regions is to come first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -407,8 +409,14 @@ def _regions(document: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _subscribe(document: dict[str, Any]) -> Subscribe:
-    regions, since = _regions(document), document.get("since")
-    return Subscribe(_id(document), regions, None if since is None else read_since(since, regions))
+    regions, since, state = _regions(document), document.get("since"), document.get("state", False)
+    if not isinstance(state, bool):
+        raise Refusal(Code.MALFORMED, "state must be true or false")
+    if state and since is not None:
+        raise Refusal(
+            Code.MALFORMED, "subscribe with state, to begin with the regions as they are now, or with since, not both"
+        )
+    return Subscribe(_id(document), regions, None if since is None else read_since(since, regions), state)
 
 
 def read_since(since: Any, regions: Sequence[str]) -> Since:

@@ -21,6 +21,7 @@ from adapters.gateway.gateway import Gateway
 from adapters.gateway.grants import Bucket
 from adapters.gateway.messages import Close, Code, Refusal, message_id
 from adapters.gateway.parked import ParkedSession
+from adapters.gateway.states import RegionState, keys_in, opened
 
 REPLIES_MAX = 1_024
 
@@ -36,7 +37,7 @@ class Outbox:
         self._limits = gateway.settings.limits
         self._message_bytes_max = self._limits.message_bytes_max
         self._coming: deque[Any] = deque()
-        """Events and gaps of the current batch that wait for room."""
+        """Events, gaps and states of the current batch that wait for room."""
         self._items: list[Told] = []
         self._items_bytes = 0
         self._acks: list[dict[str, Any]] = []
@@ -49,9 +50,9 @@ class Outbox:
         items_max = self._limits.outbox_events_max
         async for batch in place.connection.batches():
             self._gateway.delivered(batch)
-            if past := self._caller.past.events_in(batch):
+            if past := self._caller.past.events_in(batch) + keys_in(batch):
                 self._gateway.subject(self._caller.grant).read_history(past)
-            self._coming.extend(batch)
+            self._coming.extend(opened(batch))
             try:
                 while self._coming:
                     self._tell(self._coming.popleft(), place)
@@ -59,7 +60,11 @@ class Outbox:
                         await self._until_room()
             finally:
                 while self._coming:  # the session ends: the rest is resent when its client resumes
-                    self._tell(self._coming.popleft(), place)
+                    item = self._coming.popleft()
+                    if isinstance(item, RegionState):
+                        place.tell(item.skipped())
+                    else:
+                        self._tell(item, place)
             self._wake.set()
 
     def bound_messages(self, bytes_max: int | None) -> int:
@@ -75,6 +80,9 @@ class Outbox:
         later: it is sent before the client hears that it has left.
         """
         staying = self._caller.regions.difference(regions)
+        self._coming = deque(
+            item for item in self._coming if not isinstance(item, RegionState) or item.region in staying
+        )
         last = 0
         for number, item in enumerate(self._coming, start=1):
             if getattr(item, "parts", None) is not None and visible(item, staying) is None:
@@ -154,12 +162,25 @@ class Outbox:
             await self._send(reply)
 
     def _tell(self, item: Any, place: ParkedSession) -> None:
+        if isinstance(item, RegionState):
+            self._tell_state(item, place)
+            return
         if not isinstance(item, self._gateway.access.event_type):
             self._gateway.metrics.gap()
         # A region that was joined only for a retry is not sent, and not named.
         if (seen := visible(item, self._caller.regions)) is not None:
             told = self._gateway.texts.encode(seen)
             place.tell(told)
+            self._add(told)
+
+    def _tell_state(self, state: RegionState, place: ParkedSession) -> None:
+        """Send as much of a region's state as fits into a message; the rest comes next."""
+        if state.region in self._caller.regions:
+            told = state.encode(self._message_bytes_max)
+            if told.begins:
+                place.tell(told)
+            else:
+                self._coming.appendleft(state)
             self._add(told)
 
     def _add(self, told: Told) -> None:

@@ -7,7 +7,7 @@ events that the client missed are in the connection's inbox, or were sent and di
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -32,6 +32,8 @@ class ParkedSession:
         self._published: dict[str, dict[str, Position]] = {}
         """Region → the positions of the last event that was published there: in that region, and its others."""
         self._moved = asyncio.Event()
+        self._beginning: set[str] = set()
+        """The regions whose state is to be sent yet, of the last subscribe that asked for it."""
 
     def publish(
         self, regions: str | tuple[str, ...], payload: Any, about: Mapping[str, Any] = MappingProxyType({})
@@ -61,7 +63,19 @@ class ParkedSession:
     def tell(self, item: Told) -> None:
         """Note the next item that is sent to the client."""
         self.sent.add(item)
+        if item.begins:
+            self._beginning.discard(item.region)
         self._moved.set()
+
+    def begins(self, regions: Iterable[str]) -> None:
+        """Note that the state of some regions is about to be asked for; until it has come, no other is."""
+        self._beginning = set(regions)
+
+    async def until_begun(self) -> None:
+        """Wait until all of the state that was asked for has been given to the client's session."""
+        while self._beginning:
+            self._moved.clear()
+            await self._moved.wait()
 
     async def until_arrived(self, region: str) -> None:
         """Wait until all publishes are settled and, in a subscribed region, their events have been delivered here."""

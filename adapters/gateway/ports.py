@@ -39,8 +39,11 @@ class Connection(Protocol):
     async def close(self) -> None:
         """End now."""
 
-    async def subscribe(self, *regions: str, since: Since | None = None) -> dict[str, str]:
-        """Join regions; return region → the position after which its events are delivered."""
+    async def subscribe(self, *regions: str, since: Since | None = None, state: bool = False) -> dict[str, str]:
+        """Join regions; return region → the position after which its events are delivered.
+
+        ``state``: first deliver the state of their keys, in one or more items of a batch, each of some of the regions.
+        """
 
     async def unsubscribe(self, *regions: str) -> None:
         """Leave regions."""
@@ -54,7 +57,7 @@ class Connection(Protocol):
         """
 
     def batches(self) -> AsyncIterator[Sequence[Any]]:
-        """Iterate over lists of events and gaps, in order; they have the fields of the library's own."""
+        """Iterate over lists of events, gaps and states, in order; they have the fields of the library's own."""
 
     async def ping(self) -> None:
         """Check that this is still the newest connection of its name; raises `Superseded` or `NetworkError`."""
@@ -82,7 +85,7 @@ class NetworkAccess(Protocol):
 
     @property
     def event_type(self) -> type[Any]:
-        """The type of events in a batch; anything else there is a gap."""
+        """The type of events in a batch; anything else there is a gap, or a state, which has ``incomplete``."""
 
     @property
     def hold_bounds_ms(self) -> Sequence[float]:

@@ -18,6 +18,7 @@ from adapters.gateway.grants import Grant
 from adapters.gateway.historybudget import HistoryBudget
 from adapters.gateway.messages import Code, Refusal, read_position, read_region
 from adapters.gateway.ports import Connection
+from adapters.gateway.states import encoded, keys_in
 from sequencing.errors import GamecastError, InvalidInput, Superseded, TooSlow
 
 LIMIT_EVENTS = 100
@@ -82,11 +83,12 @@ async def stream(request: web.Request) -> web.StreamResponse:
     grant = await gateway.guard.require_grant(request, in_query=True)
     gateway.subject(grant).require_request()
     regions, since = _regions_and_since(request, gateway.settings.limits.stream_regions_max)
+    state = since is None and _wants_state(request)
     for region in regions:
         grant.require_read(region)
-    if since is not None:
+    if since is not None or state:
         gateway.subject(grant).require_history()
-    reader = _StreamReader(gateway, grant, regions, since)
+    reader = _StreamReader(gateway, grant, regions, since, state=state)
     gateway.enter(reader, grant)
     try:
         asker = reader.asker | {"peer": request.remote}
@@ -104,9 +106,18 @@ class _StreamReader:
     Its ids are the positions of all its regions, so it resumes after a disconnect as a session does.
     """
 
-    def __init__(self, gateway: Gateway, grant: Grant, regions: tuple[str, ...], since: dict[str, str] | None) -> None:
+    def __init__(
+        self,
+        gateway: Gateway,
+        grant: Grant,
+        regions: tuple[str, ...],
+        since: dict[str, str] | None,
+        *,
+        state: bool = False,
+    ) -> None:
+        """``state``: begin with the state of the regions."""
         self._gateway, self._limits, self.grant = gateway, gateway.settings.limits, grant
-        self._regions, self._since = regions, since
+        self._regions, self._since, self._state = regions, since, state
         self._positions = dict(since or {})
         self._past = HistoryBudget()
         if since is not None:
@@ -129,7 +140,7 @@ class _StreamReader:
         connection = await gateway.connect(name)
         ids = {"session": self._id, "subject": self.grant.subject, "token_id": self.grant.token_id, "name": name}
         try:
-            joining = asyncio.create_task(connection.subscribe(*self._regions, since=self._since))
+            joining = asyncio.create_task(self._joined(connection))
             try:
                 response = _response(request, gateway)
                 await response.prepare(request)
@@ -143,6 +154,11 @@ class _StreamReader:
             gateway.connections.close_soon(connection)
             gateway.audit.note("stream-closed", **ids)
         return response
+
+    async def _joined(self, connection: Connection) -> dict[str, str]:
+        if self._state:
+            return await connection.subscribe(*self._regions, state=True)
+        return await connection.subscribe(*self._regions, since=self._since)
 
     async def _go_on(
         self, response: web.StreamResponse, connection: Connection, joining: asyncio.Task[dict[str, str]]
@@ -179,18 +195,20 @@ class _StreamReader:
     ) -> None:
         begins = await asyncio.shield(joining)
         async with lock:
-            for region, position in begins.items():
-                self._positions.setdefault(region, position)
+            if not self._state:  # otherwise a region has a position as soon as its state was sent
+                for region, position in begins.items():
+                    self._positions.setdefault(region, position)
             await self._send(response, "subscribed", {"regions": begins})
 
     async def _deliver(self, response: web.StreamResponse, connection: Connection, lock: asyncio.Lock) -> None:
         encode = self._gateway.texts.encode
         async for batch in connection.batches():
             self._gateway.delivered(batch)
-            if past := self._past.events_in(batch):
+            if past := self._past.events_in(batch) + keys_in(batch):
                 self._gateway.subject(self.grant).read_history(past)
+            bytes_max = self._limits.message_bytes_max
             async with lock:
-                for part in parted(map(encode, batch), self._limits.message_bytes_max):
+                for part in parted(encoded(batch, encode, bytes_max), bytes_max):
                     for told in part:
                         self._positions |= {region: position_text(at) for region, at in told.positions.items()}
                     await self._send(response, None, {"events": [orjson.Fragment(item.text) for item in part]})
@@ -217,6 +235,13 @@ class _StreamReader:
 def _response(request: web.Request, gateway: Gateway) -> web.StreamResponse:
     headers = {"Content-Type": "text/event-stream", "Cache-Control": "no-store", "X-Accel-Buffering": "no"}
     return web.StreamResponse(headers=headers | gateway.guard.origin_headers(gateway.guard.check_origin(request)))
+
+
+def _wants_state(request: web.Request) -> bool:
+    given = request.query.get("state", "false")
+    if given not in ("true", "false", "1", "0"):
+        raise Refusal(Code.MALFORMED, "state must be true or false")
+    return given in ("true", "1")
 
 
 def _regions_and_since(request: web.Request, regions_max: int) -> tuple[tuple[str, ...], dict[str, str] | None]:

@@ -56,6 +56,9 @@ class SentEvents:
 
     def add(self, item: Told) -> None:
         """Note the next item."""
+        if item.begins and item.position is not None:
+            self._begin(item.region, item.position)
+            return
         if item.position is None:  # a gap without an end: it is unknown where its region continues
             self._is_known = False
             self._items.clear()
@@ -65,6 +68,17 @@ class SentEvents:
         self._now |= item.positions
         if len(self._items) > self._events_max:
             self._before |= self._items.popleft().positions
+
+    def _begin(self, region: str, position: Position) -> None:
+        """Note that the state of a region was sent, which is as of this position.
+
+        A client that names the region in its positions has received it, and all that was sent before it. So that is
+        not sent again. A client that has not received it names other regions than these.
+        """
+        for item in self._items:
+            self._before |= item.positions
+        self._items.clear()
+        self._before[region] = self._now[region] = position
 
     def after(self, since: Mapping[str, Position]) -> list[Told] | None:
         """Return the items after the prefix that ends at these positions; None if no known prefix ends there."""

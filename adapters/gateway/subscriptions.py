@@ -35,8 +35,9 @@ class Subscriptions:
             if len(self._caller.regions | set(message.regions)) > most:
                 raise Refusal(Code.LIMIT, f"a session may have at most {most} regions", status=429)
             await self._gateway.hooks.subscribe(self._caller.grant, message.regions, **self._caller.asker)
-            if message.since is not None:
+            if message.since is not None or message.state:
                 self._gateway.subject(self._caller.grant).require_history()
+            if message.since is not None:
                 self._caller.past.asked_for()
             await self._gateway.admit_regions(self._caller.grant, message.regions)
             self._caller.regions |= set(message.regions)
@@ -80,15 +81,38 @@ class Subscriptions:
     async def _carry_out(self, message: Subscribe | Unsubscribe, place: ParkedSession) -> None:
         if isinstance(message, Subscribe):
             self._caller.regions |= set(message.regions)  # an earlier message may have left them
-            positions = await place.connection.subscribe(*message.regions, since=message.since)
+            if message.state:
+                positions = await self._begin(message.regions, place)
+            else:
+                positions = await place.connection.subscribe(*message.regions, since=message.since)
             place.sent.joined({region: position_of(position) for region, position in positions.items()})
             self._reply_subscribed(message, positions)
             self._gateway.audit.note("subscribed", **self._caller.ids, regions=list(message.regions))
         else:
-            await place.connection.unsubscribe(*message.regions)
-            self._outbox.leave(message.regions, place)
-            place.sent.left(message.regions)
+            await self._leave(message.regions, place)
             self._outbox.reply("unsubscribed", message.id, regions=list(message.regions))
+
+    async def _begin(self, regions: tuple[str, ...], place: ParkedSession) -> dict[str, str]:
+        """Join regions and begin with their state; return when all of it has been given to the outbox.
+
+        So the client knows no position of a region before it has the state. Until then no other session can continue
+        this place: a move is in progress. If it fails, the regions are left, so that the client can ask again.
+        """
+        place.begins(regions)
+        try:
+            positions = await place.connection.subscribe(*regions, state=True)
+        except (*ENDS_CONNECTION, TooSlow, UsageError):  # after a usage error nothing has changed
+            raise
+        except GamecastError:
+            await self._leave(regions, place)
+            raise
+        await place.until_begun()
+        return positions
+
+    async def _leave(self, regions: tuple[str, ...], place: ParkedSession) -> None:
+        await place.connection.unsubscribe(*regions)
+        self._outbox.leave(regions, place)
+        place.sent.left(regions)
 
     def _reply_subscribed(self, message: Subscribe | Unsubscribe, positions: Mapping[str, str]) -> None:
         self._outbox.reply("subscribed", message.id, regions=positions)

@@ -137,8 +137,8 @@ class Socket:
     async def say(self, **message: Any) -> None:
         await self.socket.send_str(json.dumps(message))
 
-    async def subscribe(self, *regions: str, since: Any = None) -> dict[str, Any]:
-        more = {} if since is None else {"since": since}
+    async def subscribe(self, *regions: str, since: Any = None, **more: Any) -> dict[str, Any]:
+        more |= {} if since is None else {"since": since}
         await self.say(type="subscribe", id="subscribe", regions=list(regions), **more)
         reply = await self.hear("subscribed")
         for region, position in reply["regions"].items():

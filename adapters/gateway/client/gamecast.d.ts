@@ -31,6 +31,27 @@ export interface GamecastGap {
   gap: { first: Position; last: Position | null; reason: string };
 }
 
+/** A value that an event gave a key. */
+export interface StateValue {
+  /** Where the key was set, as `onlyIf` takes it. */
+  position: Position;
+  sender: string;
+  sent_at_ms: number;
+  /** Missing if it cannot be represented as JSON; then there is `gap`. */
+  payload?: Payload;
+  gap?: { first: Position; last: Position | null; reason: string };
+}
+
+/** The keys of a region as they are at its place among the events; it comes first after `subscribe` with `state`. */
+export interface GamecastState {
+  region: string;
+  /** As of which it is: all events of the region that follow are later. */
+  position: Position;
+  state: { [key: string]: StateValue };
+  /** The network has lost keys of the region. */
+  incomplete?: true;
+}
+
 export interface Receipt {
   /** Of an event of several regions: the first. */
   region: string;
@@ -86,26 +107,32 @@ export interface About {
   onlyIf?: Position | null | { [key: string]: Position | null } | { [region: string]: { [key: string]: Position | null } };
 }
 
-export class Client implements AsyncIterable<GamecastEvent | GamecastGap> {
+/** `Client<GamecastState>` is the type of a client that subscribes with `state`: its iteration has states, too. */
+export class Client<State = never> implements AsyncIterable<GamecastEvent | GamecastGap | State> {
   name: string | null;
   /** What the game's backend has for this client, as its connect hook answered; null if it said nothing. */
   data: Payload;
   /** Why the last attempt to connect failed, or what the gateway refused last that belongs to no call. */
   lastError?: GamecastError;
   readonly positions: { [region: string]: Position };
-  subscribe(regions: string | Iterable<string>, options?: { since?: Since | null }): Promise<{ [region: string]: Position }>;
+  /** With `state`, the keys of each region come first, as a `GamecastState` in its place among the events. */
+  subscribe(
+    regions: string | Iterable<string>,
+    options?: { since?: Since | null; state?: false } | { since?: null; state: boolean },
+  ): Promise<{ [region: string]: Position }>;
   unsubscribe(regions: string | Iterable<string>): Promise<void>;
   /** To one region, or to several at once. */
   publish(region: string | Iterable<string>, payload: Payload, about?: About): Promise<Receipt>;
   on(kind: "event", handler: (event: GamecastEvent) => void): () => void;
   on(kind: "gap", handler: (gap: GamecastGap) => void): () => void;
+  on(kind: "state", handler: (state: GamecastState) => void): () => void;
   on(kind: "status", handler: (status: Status) => void): () => void;
   close(): void;
-  [Symbol.asyncIterator](): AsyncIterator<GamecastEvent | GamecastGap>;
+  [Symbol.asyncIterator](): AsyncIterator<GamecastEvent | GamecastGap | State>;
 }
 
 /** Connect to a gateway, or to one of several of the same network. */
-export function connect(urls: string | string[], options?: Options): Client;
+export function connect<State = never>(urls: string | string[], options?: Options): Client<State>;
 
 /** Compare two positions of one region: negative when the first comes before the second. */
 export function comparePositions(one: Position, other: Position): number;

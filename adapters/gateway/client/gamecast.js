@@ -38,11 +38,12 @@ export class Client {
   #urls; #options; #socket = null; #closed = false; #attempt = 0; #ready = false;
   #nextId = 1;
   #wanted = new Map();       // region → position after which to continue, null while none is known
-  #joining = new Map();      // id → { regions, since, resolve, reject }
+  #joining = new Map();      // id → { regions, since, state, resolve, reject }
+  #states = new Map();       // region → entries of the parts of its state that have come so far
   #leaving = new Map();      // id → { regions, resolve, reject }
   #publishes = new Map();    // id → { message, sent, after, resolve, reject }
   #acked = new Map();        // region → position of the last answered publish; waiting publishes come after it
-  #queue = []; #taker = null; #handlers = { event: [], gap: [], status: [] };
+  #queue = []; #taker = null; #handlers = { event: [], gap: [], state: [], status: [] };
   #heardAt = 0; #heartbeatMs = 20_000; #beating = null; #retry = null; #failure = null;
   #batchLimit = 64;
   #trouble = null;           // why the last attempt to connect failed
@@ -63,13 +64,15 @@ export class Client {
     return Object.fromEntries([...this.#wanted].filter(([, position]) => position !== null));
   }
 
-  /** Join regions; resolves with region → position when all later events will be delivered. */
-  subscribe(regions, { since = null } = {}) {
+  /** Join regions; resolves with region → position when all later events will be delivered.
+   *  With state, the keys of each region come first, as one item with `state` in its place among the events. */
+  subscribe(regions, { since = null, state = false } = {}) {
     const id = this.#nextId++;
     regions = typeof regions === "string" ? [regions] : [...regions];
     return new Promise((resolve, reject) => {
       if (this.#isOver(reject)) return;
-      const entry = { regions, since, resolve, reject, added: regions.filter((region) => !this.#wanted.has(region)) };
+      if (state && since !== null) return reject(new GamecastError({ code: "malformed", message: "subscribe with state, or with since, not both" }));
+      const entry = { regions, since, state, resolve, reject, added: regions.filter((region) => !this.#wanted.has(region)) };
       this.#joining.set(id, entry);
       this.#limit(this.#joining, id, entry);
       for (const region of regions) {
@@ -114,7 +117,7 @@ export class Client {
     });
   }
 
-  /** Register a handler: "event", "gap", or "status" ("open", "waiting", "closed"). Returns a function that removes it. */
+  /** Register a handler: "event", "gap", "state", or "status" ("open", "waiting", "closed"). Returns a function that removes it. */
   on(kind, handler) {
     this.#handlers[kind].push(handler);
     return () => { this.#handlers[kind] = this.#handlers[kind].filter((each) => each !== handler); };
@@ -213,12 +216,12 @@ export class Client {
   }
 
   #sayJoin(id, resumed = {}) {
-    const { regions, since } = this.#joining.get(id);
+    const { regions, since, state } = this.#joining.get(id);
     const left = regions.filter((region) => !(region in resumed));
     if (left.length === 0) return this.#settle(this.#joining, id, Object.fromEntries(regions.map((r) => [r, resumed[r]])));
     let from = since;
     if (since !== null && typeof since === "object") from = Object.fromEntries(left.map((region) => [region, since[region]]));
-    this.#say({ type: "subscribe", id, regions: left, ...(from === null ? {} : { since: from }) });
+    this.#say({ type: "subscribe", id, regions: left, ...(from === null ? {} : { since: from }), ...(state ? { state } : {}) });
   }
 
   #sayPublish(entry) {
@@ -238,6 +241,7 @@ export class Client {
 
   #deliver(events) {
     for (const event of events) {
+      if ("state" in event && !this.#isWhole(event)) continue;
       if (event.regions) this.#keepWanted(event);
       if (!this.#wanted.has(event.region)) continue;
       for (const [region, position] of placesOf(event)) this.#wanted.set(region, position);
@@ -245,7 +249,7 @@ export class Client {
         event.payload = bytesOf(event.base64);
         delete event.base64;
       }
-      this.#tell("gap" in event ? "gap" : "event", event);
+      this.#tell("state" in event ? "state" : "gap" in event ? "gap" : "event", event);
       if (this.#taker) {
         this.#taker.resolve({ done: false, value: event });
         this.#taker = null;
@@ -256,6 +260,26 @@ export class Client {
         }
       }
     }
+  }
+
+  /** Collect the parts of a region's state; with the last one, the item has all of it. */
+  #isWhole(item) {
+    for (const value of Object.values(item.state)) {
+      if (!("base64" in value)) continue;
+      value.payload = bytesOf(value.base64);
+      delete value.base64;
+    }
+    const entries = item.part ? this.#states.get(item.region) ?? [] : [];
+    for (const entry of Object.entries(item.state)) entries.push(entry);
+    if (item.more) {
+      this.#states.set(item.region, entries);
+      return false;
+    }
+    this.#states.delete(item.region);
+    item.state = Object.fromEntries(entries);
+    delete item.part;
+    delete item.more;
+    return true;
   }
 
   /** Drop from an event of several regions those that the program has left. */
@@ -271,9 +295,9 @@ export class Client {
     const error = new GamecastError(said);
     for (const waiting of [this.#joining, this.#leaving, this.#publishes]) {
       if (waiting.has(said.id)) {
-        const { reject, regions } = waiting.get(said.id);
+        const { reject, added } = waiting.get(said.id);
         waiting.delete(said.id);
-        if (waiting === this.#joining) regions.forEach((region) => this.#wanted.delete(region));
+        if (waiting === this.#joining) added.forEach((region) => this.#wanted.delete(region));
         return reject(error);
       }
     }
