@@ -327,7 +327,7 @@ class Publisher(Generic[Token]):
                 assert state.taken is not None
                 self._wait.numbered(state.name, state.taken.run, frame.first + frame.count - 1, frame.count)
             frames.append(frame)
-            frame_bytes += len(frame.body) * len(frame.parts)
+            frame_bytes += len(frame.body) * (1 + len(frame.extras.also))
         self._in_flight[node] = frames
         self._woken.discard(node)
         return frames
@@ -526,7 +526,7 @@ class Publisher(Generic[Token]):
         state = self._regions[frame.region]
         if state.sent is not frame:
             return None  # given up meanwhile
-        states = [self._regions[part.region] for part in frame.parts]
+        states = [state, *(self._regions[part.region] for part in frame.extras.also)]
         if answer.verdict in (Verdict.STALE, Verdict.WAIT):
             if not together.refuse(states, frame):
                 return self._forget(state)
@@ -544,23 +544,24 @@ class Publisher(Generic[Token]):
             self._note(state)
             return resolved
         taken = state.settle()
-        for each in states[1:]:
-            each.settle()
-        self._joint.pop(id(taken), None)
+        if taken.regions:
+            for each in states[1:]:
+                each.settle()
+            del self._joint[id(taken)]
         self.buffered.events -= len(taken.tokens)
         self.buffered.bytes -= taken.payload_bytes
         epoch, *lasts = answer.numbers
-        for each, part in zip(states, frame.parts, strict=True):
+        state.next = frame.first + frame.count
+        for each, part in zip(states[1:], frame.extras.also, strict=True):
             each.next = part.first + frame.count
         if self._wait is not None and frame.kind is FrameKind.EVENTS:
             self._go_on(self._wait.answered(frame.region, frame.first + frame.count - 1, epoch, lasts[0]))
         first, *others = [last - frame.count + 1 for last in lasts]
+        also = [(each.name, number) for each, number in zip(states[1:], others, strict=True)] if others else ()
         for each in states:
             self._note(each)
-        also = [(each.name, number) for each, number in zip(states[1:], others, strict=True)] if others else ()
-        return Resolved(
-            *(frame.region, taken.tokens, epoch, first), also=also, sent_at_ns=taken.sent_at_ns, payloads=taken.payloads
-        )
+        of_events = frame.region, taken.tokens, epoch, first
+        return Resolved(*of_events, also=also, sent_at_ns=taken.sent_at_ns, payloads=taken.payloads)
 
     def _offer_again(self, states: Sequence[Outbox[Token]]) -> Resolved[Token] | None:
         """Offer a refused frame where the plan says; give it up if its regions have parted meanwhile."""

@@ -51,6 +51,10 @@ class Evidence:
     def accepted(self, frame: PublishedFrame, position: tuple[int, ...]) -> None:
         """Note that the node has acknowledged a frame, and the position of its last event: epoch, and the sequence in
         each of its regions."""
+        if not frame.extras.also:
+            last = frame.first + frame.count - 1
+            self._receipts[frame.region] = frame.publisher, frame.incarnation, last, position
+            return
         epoch, *sequences = position
         for (region, first), sequence in zip(frame.parts, sequences, strict=True):
             last = first + frame.count - 1

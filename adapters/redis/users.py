@@ -28,7 +28,7 @@ from adapters.redis.connection import RedisConnection, Script, parse_info
 from adapters.redis.control import CONTROL, SOLE_NODE
 from adapters.redis.controlkeys import ControlKeys
 from adapters.redis.leadercontrol import LEADING
-from adapters.redis.node import INSTALL, SNAPSHOT, STEP
+from adapters.redis.node import INSTALL, STEP
 from adapters.redis.survey import LOOK
 from adapters.urls import redacted, with_user
 from sequencing.errors import OtherSideError, UnsupportedServer, UsageError
@@ -39,7 +39,7 @@ VERSION_MIN = 7
 PASSWORD_BYTES = 32
 
 FCALL = "+fcall|"
-FUNCTIONS = CONTROL, LEADING, STEP, INSTALL, SNAPSHOT, LOOK, TOUCH
+FUNCTIONS = CONTROL, LEADING, STEP, INSTALL, LOOK, TOUCH
 
 
 def _calling(*scripts: Script) -> tuple[str, ...]:
@@ -90,7 +90,7 @@ _LINKS, _EGRESS, _HEADS = "gamecast:{*}:link:*", "gamecast:{*}:egress:*", "gamec
 _VALUES = "gamecast:{*}:values:*"
 _KEYS = (f"(+hget +hset +hmget +hlen +hdel ~{_HEADS} ~gamecast:{{*}}:keyed)", f"(+hset +hdel %W~{_VALUES})")
 """The heads of keys, which publishing compares and sets, and the values, which it sets."""
-_STATES = (*_calling(SNAPSHOT), f"(+hgetall %R~{_HEADS} %R~{_VALUES})")
+_STATES = (f"(+hgetall %R~{_HEADS} %R~{_VALUES})",)
 """The keys of a region as they are."""
 _PUSHING = ("+publish", f"&{_EGRESS}")
 _PUSHED = ("+subscribe", "+unsubscribe", f"&{_EGRESS}")

@@ -179,7 +179,9 @@ class Outgoing:
             first, told = about_call(regions, None, NO_CONDITION)
             calls.append((first, self._encoded(first, payload), type(payload) is bytes, told))
             if told.regions:
-                self._require_together(told.regions)
+                self._require_all_fit(told.regions)
+                if not self._session.are_together(told.regions):
+                    raise not_together(told.regions)
         future: asyncio.Future[list[Receipt]] = asyncio.Future(loop=self._loop)
         bundle = Bundle(future, [first for first, *_ in calls])
         self._receipts.has_other_tokens = True
@@ -279,7 +281,7 @@ class Outgoing:
                 self._await_place(each)
 
     def _publish_joint(self, encoded: bytes, binary: bool, token: Token, about: About) -> str | None:
-        self._require_together(about.regions)
+        self._require_all_fit(about.regions)
         deletes = not binary and encoded == NULL
         return self._session.publish_joint(
             *(about.regions, encoded, binary, time.time_ns(), token),
@@ -288,14 +290,13 @@ class Outgoing:
             conditions=about.conditions,
         )
 
-    def _require_together(self, regions: tuple[str, ...]) -> None:
-        """Raise what hinders publishing to several regions at once."""
+    def _require_all_fit(self, regions: tuple[str, ...]) -> None:
+        """Raise what hinders publishing to each of several regions, or to several at once anywhere."""
         if self._causal:
             raise NotTogether("with ordering='causal' an event has one region: publish to each")
         for region in regions:
-            self._require_fit(region)
-        if not self._session.are_together(regions):
-            raise not_together(regions)
+            if region not in self._fit_regions:
+                self._require_fit(region)
 
     def _await_place(self, region: str) -> None:
         if region not in self._unplaced:

@@ -336,8 +336,8 @@ MUTATIONS = (
     Mutation(
         "the causal wait ends when the ingress has answered",
         PUBLISHER,
-        "            each.next = part.first + frame.count\n",
-        "            each.next = part.first + frame.count\n            self.passed(each.name, each.next)\n",
+        "        state.next = frame.first + frame.count\n",
+        "        state.next = frame.first + frame.count\n        self.passed(frame.region, state.next)\n",
     ),
     Mutation(
         "a step does not mark what it numbers after another stream",
@@ -632,12 +632,12 @@ MUTATIONS = (
         "a joint event leaves the numbers of its further regions",
         PUBLISHER,
         "each.next = part.first + frame.count",
-        "each.next += frame.count if each is state else 0",
+        "pass",
     ),
     Mutation(
         "what becomes of a joint event is told to its first region",
         PUBLISHER,
-        "        for each in states[1:]:\n            each.settle()\n",
+        "            for each in states[1:]:\n                each.settle()\n",
         "",
     ),
     Mutation(
