@@ -148,7 +148,7 @@ class State(_AState):
         self.positions = positions
         """Region → the position that its state is as of."""
         self.incomplete = incomplete
-        """Regions whose node has lost keys that no event has named since."""
+        """Regions that may have keys which are not here: their node has lost some, or has no value of some."""
 
     def without(self, regions: Container[str]) -> State | None:
         """Return it without some regions, None if there is none left."""

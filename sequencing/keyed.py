@@ -81,6 +81,8 @@ class Snapshot(NamedTuple):
     last: int
     lost: int
     values: Mapping[str, Value]
+    lacks_some: bool = False
+    """Whether there are keys whose value cannot be read, or was never stored: an earlier version stored none."""
 
 
 class Condition(NamedTuple):
@@ -180,4 +182,5 @@ class Heads:
     def snapshot(self, last: int) -> Snapshot:
         """Return the keys as they are; ``last``: the number of the region's last event."""
         found = ((key, value_of(head, self.values.get(key, b""))) for key, head in self.known.items())
-        return Snapshot(last, self.lost, {key: value for key, value in found if value is not None})
+        values = {key: value for key, value in found if value is not None}
+        return Snapshot(last, self.lost, values, len(values) < len(self.known))

@@ -34,6 +34,9 @@ from sequencing.node import (
 )
 from sequencing.plan import Plan, Step
 
+DIGITS_MAX = 40
+"""More than the two numbers of a position have."""
+
 STEP = Script.beside(__file__, "step.lua")
 INSTALL = Script.beside(__file__, "install.lua")
 
@@ -459,7 +462,7 @@ class RedisNode:
                         if (value := value_of(position, texts[key])) is not None:
                             known[key.decode()] = value
             lost, _ = _two_numbers(keyed) or (0, 0)
-            found[region] = Snapshot(int(last or 0), lost, known)
+            found[region] = Snapshot(int(last or 0), lost, known, len(known) < len(heads) // 2)
         return found
 
     async def open_ingresses(self, regions: Iterable[Opening]) -> None:
@@ -543,4 +546,5 @@ class RedisNode:
 def _two_numbers(text: bytes | None) -> tuple[int, int] | None:
     """Return the numbers of a text like ``3 120``, None if it is none."""
     one, _, other = (text or b"").partition(b" ")
-    return (int(one), int(other)) if one.isdigit() and other.isdigit() else None
+    are_numbers = one.isdigit() and other.isdigit() and len(one + other) <= DIGITS_MAX
+    return (int(one), int(other)) if are_numbers else None

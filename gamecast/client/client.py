@@ -192,10 +192,10 @@ class Client:
         all regions.
 
         Raises `InvalidName`, `Superseded`, and `Unreachable` when that takes longer than ``subscribe_timeout_s``: the
-        regions stay asked for, and another call waits on. Raises `BufferFull` when too many events come meanwhile that
-        nobody takes. With ``since``, raises `UnknownPosition` for one that the network never gave, and
-        `UnorderedHistory`, unless ``order="any"``, for regions of which no subscriber had both while events came. Then
-        nothing is subscribed to.
+        regions stay asked for, and another call waits on; but to begin with their state, unsubscribe first. Raises
+        `BufferFull` when too many events come meanwhile that nobody takes. With ``since``, raises `UnknownPosition` for
+        one that the network never gave, and `UnorderedHistory`, unless ``order="any"``, for regions of which no
+        subscriber had both while events came. Then nothing is subscribed to.
         """
         begins = await self._working()[1].subscribe(regions, since, order, state=state)
         return {region: f"{epoch}-{sequence}" for region, (epoch, sequence) in begins.items()}

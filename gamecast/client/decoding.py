@@ -87,7 +87,7 @@ class EventDecoder:
         at_ns, values, incomplete = time.time_ns(), dict[str, dict[str, Event]](), set[str]()
         for region, (position, snapshot) in standing.snapshots.items():
             values[region] = known = {}
-            if snapshot.lost:
+            if snapshot.lost or snapshot.lacks_some:
                 incomplete.add(region)
             for key, ((epoch, sequence), sent_at_ns, binary, publisher, encoded) in snapshot.values.items():
                 try:

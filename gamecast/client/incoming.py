@@ -63,6 +63,9 @@ LIVE_BATCHES_MAX = 4
 STATE_MARKER = b"state"
 """The body of a marker that shows where a state has its place; see `gamecast.client.states`."""
 
+HOLD_S_MAX = 5.0
+"""How long events may be held back for a state that is not known."""
+
 LED_AFTER_S = 5.0
 UNLED_LOOKS = 2
 """Who waits for a join looks that often, so far apart, whether anybody leads at all: after a leader that died there is
@@ -99,6 +102,9 @@ class Incoming:
         self._inbox = Inbox()
         self._replays = Replays(self.wake_application)
         self._states = States()
+        self._hold_timer: asyncio.TimerHandle | None = None
+        self._given_up: dict[object, set[str]] = {}
+        """Call of `subscribe` → the regions whose state was given up."""
         self._caught_up: list[frozenset[str]] = []
         """The regions of replays whose last events were returned, and that are not reported yet."""
         self._live_batches = 0
@@ -124,7 +130,7 @@ class Incoming:
     @property
     def inbox_events(self) -> int:
         """Events that the application has not taken."""
-        return self._inbox.events + self._replays.events
+        return self._inbox.events + self._replays.events + self._states.held_events
 
     @property
     def has_next(self) -> bool:
@@ -190,12 +196,13 @@ class Incoming:
         wanted = checked_regions(regions, "subscribe")
         checked_order(order)
         recall: Recall | None = None
+        call = object()
         if state:
             if since is not None:
                 raise UsageError("subscribe with state=True, which says how the regions are now, or with since")
             if known := wanted & self._session.wanted:
                 raise UsageError(f"{min(known)!r} is subscribed to already: unsubscribe first to begin with its state")
-            self._states.begin(wanted)
+            self._states.begin(wanted, call)
         if since is not None:
             positions = parse_since(since, wanted)
             if known := wanted & self._session.wanted:
@@ -212,7 +219,13 @@ class Incoming:
         try:
             async with asyncio.timeout(self._limits.subscribe_timeout_s):
                 if state:  # what is joined waits for its state, so it is asked for at once
-                    await asyncio.gather(self._joined(wanted), self._ask_for_state(wanted))
+                    asking = asyncio.create_task(self._ask_for_state(call), name="gamecast state")
+                    try:
+                        await self._joined(wanted)
+                        await asking
+                    finally:
+                        asking.cancel()
+                        await asyncio.wait((asking,))
                 else:
                     await self._joined(wanted)
             if recall is not None and recall.history is not None:
@@ -227,10 +240,7 @@ class Incoming:
             raise
         except TimeoutError:
             if state and wanted & self._session.wanted <= self._session.joined:
-                raise Unreachable(
-                    f"the state of {', '.join(sorted(wanted)[:3])} is not known after "
-                    f"{self._limits.subscribe_timeout_s:g} s, for a node cannot be reached; their events are delivered"
-                ) from None
+                raise self._no_state(wanted) from None
             missing = sorted(wanted & self._session.wanted - self._session.joined)
             raise Unreachable(
                 f"{len(missing)} region(s), {', '.join(missing[:3])}, are not joined after "
@@ -242,14 +252,18 @@ class Incoming:
             if recall is not None:
                 recall.is_answered.set()
             if state:
-                self._put(self._states.drop(wanted - self._states.known))
+                self._put(self._states.drop(self._states.asked_by(call)))
         return {region: self._begins[region] for region in wanted if region in self._begins}
 
-    async def _ask_for_state(self, wanted: AbstractSet[str]) -> None:
-        """Ask the ingresses of regions that are joined for their keys, as long as it takes."""
+    async def _ask_for_state(self, call: object) -> None:
+        """Ask the ingresses of a call's regions for their keys, as soon as they are joined, as long as it takes."""
         backoff = Backoff()
-        while wanted & self._states.asked & self._session.wanted and not self._stopping:
-            left = wanted & self._states.asked & self._session.joined
+        while asked := self._states.asked_by(call) & self._session.wanted:
+            if self._failure is not None:
+                raise self._failure
+            if self._stopping:
+                raise NotConnected("the connection was closed before the state of the regions was known")
+            left = asked & self._session.joined
             if not left or self._record is None:
                 self._changed.clear()
                 await self._changed.wait()
@@ -265,9 +279,26 @@ class Incoming:
                         raise
                 else:
                     if found is not None:
-                        self._states_told(plan, found)
-            if left & self._states.asked:
+                        self._states_told(plan, found, call)
+            if left & self._states.asked_by(call):
                 await backoff.wait()
+        if given_up := self._given_up.pop(call, None):
+            raise self._no_state(given_up)
+
+    def _no_state(self, regions: Iterable[str]) -> Unreachable:
+        return Unreachable(
+            f"the state of {', '.join(sorted(regions)[:3])} was not told in time, for a node does not answer. They are "
+            "subscribed to, and their events are delivered. To begin with the state, unsubscribe and subscribe again"
+        )
+
+    def _give_up_states(self) -> None:
+        """Deliver what is held back, without the states that it waits for: it must not wait, or grow, for ever."""
+        self._hold_timer = None
+        if self._states.is_holding:
+            for region in [*self._states.asked]:
+                self._given_up.setdefault(self._states.call_of(region), set()).add(region)
+            self._put(self._states.drop({*self._states.asked}))
+            self._changed.set()
 
     async def _snapshots(self, node: str, plan: Plan, regions: Sequence[str]) -> dict[str, Snapshot] | None:
         reader = self._network.reader(node, plan)
@@ -276,11 +307,11 @@ class Incoming:
         finally:
             await reader.close()
 
-    def _states_told(self, plan: Plan, found: Mapping[str, Snapshot]) -> None:
+    def _states_told(self, plan: Plan, found: Mapping[str, Snapshot], call: object) -> None:
         wanted = {
             region: ((plan.epoch_of(region), snapshot.last), snapshot)
             for region, snapshot in found.items()
-            if region in self._session.joined
+            if region in self._session.joined and self._states.call_of(region) is call
         }
         items, marked = self._states.told(wanted, self._begins, self._session.wanted)
         self._put(items)
@@ -292,6 +323,7 @@ class Incoming:
     def _put(self, items: Iterable[Item]) -> None:
         """Put what was held back into the inbox."""
         self._inbox.put(self._replays.keep([*items]))
+        self._taken.set()  # less is held back
         if self._inbox:
             self._arrived.set()
 
@@ -322,13 +354,17 @@ class Incoming:
 
     def _is_full(self, factor: int = 1) -> bool:
         """Return whether what waits for the application exceeds the limits, multiplied by ``factor``."""
-        limits, replays = self._limits, self._replays
-        if self._inbox.events + replays.events >= factor * limits.inbox_events_max:
+        limits = self._limits
+        if self.inbox_events >= factor * limits.inbox_events_max:
             return True
-        return self._inbox.bytes + replays.bytes >= factor * limits.inbox_bytes_max
+        return self._inbox_bytes >= factor * limits.inbox_bytes_max
+
+    @property
+    def _inbox_bytes(self) -> int:
+        return self._inbox.bytes + self._replays.bytes + self._states.held_bytes
 
     def _waiting(self) -> str:
-        return f"{self.inbox_events:,} events of {self._inbox.bytes + self._replays.bytes:,} bytes wait"
+        return f"{self.inbox_events:,} events of {self._inbox_bytes:,} bytes wait"
 
     async def unsubscribe(self, regions: Iterable[str]) -> None:
         """See `Client.unsubscribe`."""
@@ -395,7 +431,9 @@ class Incoming:
 
     def _is_live(self, region: str, position: Position) -> bool:
         """Return whether a region comes live, in one order with all others that do, and from before a position on."""
-        return region in self._session.joined and region not in self._replays and position > self._begins[region]
+        if region not in self._session.joined or region in self._replays or region in self._states.asked:
+            return False
+        return position > self._begins[region]
 
     def not_taken(self, first: Mapping[str, Position], kept: Iterable[Place], dropped: Iterable[Place]) -> None:
         """Note what was decoded of regions that were left, and dropped; see `EventDecoder.not_taken`."""
@@ -409,6 +447,8 @@ class Incoming:
     async def close(self) -> None:
         """Stop reading; iteration ends."""
         self._stopping = True
+        if self._hold_timer is not None:
+            self._hold_timer.cancel()
         self._arrived.set()
         self._taken.set()
         self._changed.set()
@@ -447,6 +487,7 @@ class Incoming:
         if not self._is_full(self._limits.overflow_factor if self._joining else 1):
             return True
         if self._when_behind == "skip":
+            self._give_up_states()
             self._inbox.skip()
             self._replays.skip()
             return True
@@ -488,7 +529,12 @@ class Incoming:
             self.holding.handed_out(items, still_held=self._session.held_frames)
         if self._recalls:
             items = [item for item in items if not any(recall.takes(item) for recall in self._recalls)]
-        self._inbox.put(self._replays.keep(self._states.keep(items) if self._states else items))
+        going_on: Sequence[Item] = items
+        if self._states:
+            going_on = self._states.keep(items)
+            if self._states.is_holding and self._hold_timer is None:
+                self._hold_timer = asyncio.get_running_loop().call_later(HOLD_S_MAX, self._give_up_states)
+        self._inbox.put(self._replays.keep(going_on))
         for recall in list(self._recalls):
             recall.narrow(self._session.wanted)
             if not recall.since:

@@ -3,25 +3,26 @@
 Who subscribes with ``state=True`` joins the regions as ever, and then asks their ingresses for the keys. An ingress
 answers as of one moment: the last value of each key, and the number of each region's last event. What this connection
 delivers of a region up to that number is in the values, so it is passed over. The state is delivered in its place, and
-then all that comes after it. So nothing is missing or repeated, no history is needed, and no other region waits.
+then all that comes after it. So nothing is missing or repeated, and no history is needed.
 
 The place of a state is where this connection delivers the last event that is in it. Where that was published before the
 connection joined, it is not delivered here, and others that precede it may still be on their way in other regions. Then
 the state waits for the first event of its regions that is newer: as there may be none, the connection publishes a
 marker. Who has no other regions need not wait.
 
-What comes of such a region before the answer may be older or newer than that. From the first such event on, all that is
-delivered is held back until the answer is there, so that it keeps its order.
+What comes of such a region before the answer may be older or newer than that. From the first such event on, all that
+is delivered is held back until the answer is there, or the connection gives it up, so that it keeps its order.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
 from adapters.places import Position
-from sequencing.frames import UNKNOWN_END
+from sequencing.errors import InvalidInput
+from sequencing.frames import UNKNOWN_END, FrameKind, JointPart, joint_parts
 from sequencing.keyed import Snapshot
 from sequencing.ready import Missing, Ready
 
@@ -63,27 +64,42 @@ class States:
     """The states of one connection that are asked for, or on their way."""
 
     def __init__(self) -> None:
-        self._asked: set[str] = set()
-        """The regions whose state is not known yet."""
+        self._asked: dict[str, object] = {}
+        """The regions whose state is not known yet, and the call that asks for it."""
         self._coming: dict[str, _Coming] = {}
         self._held: list[Ready | Missing] = []
+        self.held_events = self.held_bytes = 0
+        """What is held back."""
 
     @property
     def asked(self) -> AbstractSet[str]:
         """The regions whose state is not known yet."""
-        return self._asked
+        return self._asked.keys()
 
     @property
     def known(self) -> AbstractSet[str]:
         """The regions whose state is known and not delivered yet, or of which something is to come that is in it."""
         return self._coming.keys()
 
+    @property
+    def is_holding(self) -> bool:
+        """Whether anything is held back."""
+        return bool(self._held)
+
     def __bool__(self) -> bool:
         return bool(self._asked or self._coming)
 
-    def begin(self, regions: Iterable[str]) -> None:
-        """Deliver the state of some regions before what comes of them."""
-        self._asked.update(regions)
+    def begin(self, regions: Iterable[str], call: object = None) -> None:
+        """Deliver the state of some regions before what comes of them; ``call``: stands for who asks."""
+        self._asked.update(dict.fromkeys(regions, call))
+
+    def call_of(self, region: str) -> object:
+        """Return the call that has asked for the state of a region, None if none has, or it is known."""
+        return self._asked.get(region)
+
+    def asked_by(self, call: object) -> set[str]:
+        """Return the regions that a call has asked for, and whose state is not known yet."""
+        return {region for region, each in self._asked.items() if each is call}
 
     def told(
         self,
@@ -100,7 +116,7 @@ class States:
         left = {region for region, (position, _) in wanted.items() if begins.get(region, (0, 0)) < position}
         coming = _Coming(Standing(wanted), left == wanted.keys() or others <= wanted.keys(), left)
         for region in wanted:
-            self._asked.discard(region)
+            del self._asked[region]
             self._coming[region] = coming
         out: list[Item] = [*self._tell(coming)] if coming.shows_place and not left else []
         out += self._go_on()
@@ -109,12 +125,14 @@ class States:
 
     def drop(self, regions: AbstractSet[str]) -> list[Item]:
         """Deliver no state of some regions; return what is to be delivered now: they may be joined all the same."""
-        self._asked -= regions
-        out: list[Item] = []
-        for region in regions & self._coming.keys():
-            coming = self._coming.pop(region)
+        for region in self._asked.keys() & regions:
+            del self._asked[region]
+        dropped = [(region, self._coming.pop(region)) for region in self._coming.keys() & regions]
+        for region, coming in dropped:
             coming.standing.snapshots.pop(region, None)
             coming.left.discard(region)
+        out: list[Item] = []
+        for _, coming in dropped:
             if not coming.left and coming.shows_place:
                 out += self._tell(coming)
         return out + self._go_on()
@@ -124,13 +142,26 @@ class States:
         out: list[Item] = []
         for item in items:
             region = item.region if isinstance(item, Missing) else item.frame.region
-            if self._held or region in self._asked:
-                self._held.append(item)
-            elif region in self._coming:
+            others = _others(item)
+            if self._held or region in self._asked or not self._asked.keys().isdisjoint(part.region for part in others):
+                self._hold(item)
+                continue
+            for part in others:
+                # An event of several regions that is newer than the state of one comes after that.
+                coming = self._coming.get(part.region)
+                if coming is not None and (_epoch(item), part.last) > coming.standing.snapshots[part.region][0]:
+                    out += self._tell(coming)
+            if region in self._coming:
                 out += self._take(region, item)
             else:
                 out.append(item)
         return out
+
+    def _hold(self, item: Ready | Missing) -> None:
+        self._held.append(item)
+        if isinstance(item, Ready):
+            self.held_events += item.meta.events
+            self.held_bytes += len(item.frame.body)
 
     def _tell(self, coming: _Coming) -> Iterator[Standing]:
         """Yield a state, once; go on with those of its regions that have been delivered so far."""
@@ -142,6 +173,7 @@ class States:
 
     def _go_on(self) -> list[Item]:
         held, self._held = self._held, []
+        self.held_events = self.held_bytes = 0
         return self.keep(held)
 
     def _take(self, region: str, item: Ready | Missing) -> Iterator[Item]:
@@ -163,3 +195,17 @@ class States:
             if isinstance(item, Missing) and (item.epoch, item.first) <= position:
                 item = item._replace(first=position[1] + 1)
             yield item
+
+
+def _epoch(item: Ready | Missing) -> int:
+    return item.epoch if isinstance(item, Missing) else item.frame.epoch
+
+
+def _others(item: Ready | Missing) -> Sequence[JointPart]:
+    """Return the further regions of an event of several."""
+    if isinstance(item, Missing) or item.meta.kind != FrameKind.JOINT:
+        return ()
+    try:
+        return [part for part in joint_parts(item.frame.meta) if part.region != item.frame.region]
+    except InvalidInput:  # it becomes a gap
+        return ()

@@ -307,3 +307,71 @@ async def test_a_fold_finds_what_a_state_has_too_much_too_little_and_too_old() -
         fold.add([state])
     with pytest.raises(gamecast.UsageError, match="gap"):
         fold.add([Gap("forest", 1, 1, 2, "lost")])
+
+
+async def test_a_cancelled_call_takes_no_state_from_the_next_one(network: Network) -> None:
+    one, late = await network.connect("one"), await network.connect("late")
+    await one.subscribe("forest")
+    await one.publish("forest", 1, key="a")
+    for _ in range(10):
+        cancelled = asyncio.create_task(late.subscribe("forest", state=True))
+        await asyncio.sleep(0)
+        cancelled.cancel()
+        await late.unsubscribe("forest")
+        await late.subscribe("forest", state=True)
+        assert (await state_of(late)).values["forest"]["a"].payload == 1
+        await late.unsubscribe("forest")
+
+
+async def test_regions_are_left_while_their_state_is_on_its_way(network: Network) -> None:
+    one, late = await network.connect("one"), await network.connect("late")
+    regions = ("forest", "river", "hill", "lake")
+    await one.subscribe(*regions)
+    await late.subscribe("sea")
+    for _ in range(6):
+        for region in regions:
+            one.publish_nowait(region, 1, key="a")
+        await late.subscribe(*regions, state=True)
+        await late.unsubscribe(*regions)
+    await one.publish("sea", "end")
+    assert (await next_event(late)).payload == "end"
+
+
+async def test_others_do_not_wait_long_nor_without_bound_for_a_state(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(MemoryNode, "snapshots", not_here)
+    monkeypatch.setattr("gamecast.client.incoming.HOLD_S_MAX", 0.5)
+    url = memory_url()
+    async with gamecast.connect(url, name="one") as one:
+        waiting = await gamecast.connect(url, name="waiting").open()
+        skipping = await gamecast.connect(url, name="skipping", when_behind="skip", inbox_events_max=2).open()
+        for client in (waiting, skipping):
+            await client.subscribe("river")
+        asking = [asyncio.create_task(client.subscribe("forest", state=True)) for client in (waiting, skipping)]
+        async with patience(5):
+            while not all("forest" in client._halves()[1]._session.joined for client in (waiting, skipping)):  # noqa: ASYNC110 - soon
+                await asyncio.sleep(0.01)
+        await one.publish("forest", 1)
+        for _ in range(10):
+            await asyncio.gather(*(one.publish_async("river", number) for number in range(20)))
+            await asyncio.sleep(0.005)
+        assert await waiting.fetch(1) == []
+        assert waiting.statistics().inbox_events > 100
+        for each in asking:
+            with pytest.raises(gamecast.Unreachable, match="To begin with the state, unsubscribe"):
+                await each
+        assert len(await several(waiting, 201)) == 201
+        assert any(isinstance(item, Gap) for item in await skipping.fetch(1_000, timeout=1))
+        for client in (waiting, skipping):
+            await client.close()
+
+
+async def test_who_asks_for_a_state_hears_that_the_connection_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(MemoryNode, "snapshots", not_here)
+    url = memory_url()
+    async with gamecast.connect(url, name="one"):
+        late = await gamecast.connect(url, name="late").open()
+        asking = asyncio.create_task(late.subscribe("forest", state=True))
+        await asyncio.sleep(0.2)
+        await late.close()
+        with pytest.raises(gamecast.NotConnected):
+            await asking

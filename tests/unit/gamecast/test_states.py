@@ -152,3 +152,39 @@ def test_whatever_the_time_of_the_answer_the_order_is_that_of_the_node() -> None
         assert before + after == shown(
             [item for item in items if item.frame.region == "x" or item.frame.last > lasts[item.frame.region]]
         )
+
+
+def test_dropping_all_of_a_state_delivers_nothing_of_it() -> None:
+    for regions in ("abcd", "dcba"):
+        states = States()
+        states.begin(regions)
+        states.told({r: ((1, 5), snapshot(5)) for r in regions}, {"a": (1, 5)}, {*regions, "x"})
+        assert shown(states.drop({*regions})) == []
+        assert not states
+
+
+def test_an_event_of_several_regions_waits_for_the_answer_and_comes_after_the_state_that_it_is_not_in() -> None:
+    def joint(number: int, other: int) -> Ready:
+        meta = b"3 1 1 1 p\nx\n%d\n1\na\n%d\n1" % (number, other)
+        return Ready(StampedFrame("x", 1, number, meta, b"", b""), Meta(3, 1, "p"))
+
+    states = States()
+    states.begin("a")
+    assert states.keep([joint(1, 4), event("x", 2)]) == []
+    assert states.held_events == 2
+    items, marked = states.told({"a": ((1, 3), snapshot(3))}, {"a": (1, 3)}, {"a", "x"})
+    assert (shown(items), marked, states.held_events) == (["A", "x1", "x2"], None, 0)
+    states.begin("a")
+    items, marked = states.told({"a": ((1, 5), snapshot(5))}, {"a": (1, 4)}, {"a", "x"})
+    assert (items, marked) == ([], None)
+    assert shown(states.keep([joint(3, 5), event("a", 5), joint(4, 6)])) == ["x3", "A", "x4"]
+
+
+def test_a_state_belongs_to_the_call_that_asked_for_it() -> None:
+    states, first, second = States(), object(), object()
+    states.begin("a", first)
+    states.drop({"a"})
+    states.begin("a", second)
+    assert states.asked_by(first) == set()
+    assert states.asked_by(second) == {"a"}
+    assert states.call_of("a") is second
