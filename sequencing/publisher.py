@@ -420,6 +420,7 @@ class Publisher(Generic[Token]):
                 if not is_reset:
                     self._doubtful.add(each.name)
         for each in states:
+            self._unready(each)  # it may have been ready for this
             if each is not state:
                 self._note(each)
         return failed(states[0].name, taken, error)
@@ -442,6 +443,7 @@ class Publisher(Generic[Token]):
         self._joint.pop(id(frame), None)
         self._give_up(states[0], frame, numbered=False)
         for state in states:
+            self._unready(state)  # it may have been ready for this
             self._note(state)
         return failed(states[0].name, frame, error)
 

@@ -47,7 +47,8 @@ INSTALL_STEPS_MAX = 1000
 """How many regions one script call installs: Redis blocks while it runs."""
 
 OPEN_ARGUMENTS_MAX = 10_000
-"""One script call opens no more ingresses beyond this."""
+OPEN_BYTES_MAX = 4 * 1024 * 1024
+"""One script call opens no more ingresses beyond these."""
 
 PUBLISHERS_MAX = 1000
 """How many of them are looked at, and forgotten, at once."""
@@ -468,6 +469,7 @@ class RedisNode:
     async def open_ingresses(self, regions: Iterable[Opening]) -> None:
         """Open ingresses that wait."""
         arguments: list[Any] = ["open"]
+        size = 0
         for region, epoch, accepted, heads in regions:
             known, values = (heads.known, heads.values) if heads is not None else ({}, {})
             arguments += (region, epoch, len(accepted), len(known) if heads is not None else -1)
@@ -475,8 +477,11 @@ class RedisNode:
             for publisher, seen in accepted:
                 arguments += (publisher, f"{seen.incarnation} {seen.last} {seen.epoch} {seen.region_last}")
             for key, head in known.items():
-                arguments += (key, b"%b\n%b" % (head_text(head).encode(), values.get(key, b"")))
-            if len(arguments) > OPEN_ARGUMENTS_MAX:
+                value = values.get(key, b"")
+                arguments += (key, b"%b\n%b" % (head_text(head).encode(), value))
+                size += len(value)
+            if len(arguments) > OPEN_ARGUMENTS_MAX or size > OPEN_BYTES_MAX:
+                size = 0
                 await self._connection.run(INSTALL, self._step_keys, *arguments)
                 arguments = ["open"]
         if len(arguments) > 1:

@@ -661,8 +661,8 @@ MUTATIONS = (
     Mutation(
         "nothing is held back until the answer",
         STATES,
-        "if self._held or region in self._asked:",
-        "if self._held and region in self._asked:",
+        "if self._held or region in self._asked or not",
+        "if self._held and region in self._asked or not",
     ),
     Mutation(
         "values do not go to the next ingress",

@@ -121,8 +121,14 @@ def test_every_deliberate_bug_still_applies() -> None:
         assert (ROOT / mutation.file).read_text().count(mutation.old) == 1, mutation.name
 
 
-@pytest.mark.parametrize("word", ["first atom", "not woken", "without a TICK", "enough", "causal wait is left"])
-def test_deliberate_bugs_are_noticed(word: str) -> None:
-    command = [sys.executable, str(MUTATE), "--only", word, "--seeds", "120"]
+@pytest.mark.parametrize(
+    ("word", "seeds"),
+    [
+        *(("first atom", 400), ("not woken", 120), ("without a TICK", 120), ("enough", 120)),
+        *(("causal wait is left", 120), ("parts of a joint event", 120), ("what is in a state comes again", 120)),
+    ],
+)
+def test_deliberate_bugs_are_noticed(word: str, seeds: int) -> None:
+    command = [sys.executable, str(MUTATE), "--only", word, "--seeds", str(seeds)]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=scaled(300), check=False)
     assert ended.returncode == 0, ended.stdout + ended.stderr

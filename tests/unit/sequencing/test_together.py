@@ -222,3 +222,18 @@ def test_what_was_refused_while_regions_were_listed_is_offered_again_with_the_fi
     assert publisher.take("n1") == []
     publisher.assign(Plan(2, 1, "acyclic", {"n1": ""}, {"a": ("n1",)}, (), epochs={"a": 1}))
     assert [frame.region for frame in publisher.take("n1")] == ["a"]
+
+
+def test_a_joint_frame_that_is_given_up_in_one_region_leaves_its_first_one_not_ready() -> None:
+    publisher = assigned()
+    add(publisher, "ab1")
+    failed = publisher.failed(["b"], under_way=PublishUncertain(), waiting=Unreachable())
+    assert [list(each.tokens) for each in failed] == [["ab1"]]
+    assert publisher.take("n1") == []
+    add(publisher, "ab2")
+    publisher.take("n1")
+    publisher.answered("n1", [Answer(Verdict.WAIT, (1,))])
+    publisher.failed(["b"], under_way=PublishUncertain(), waiting=Unreachable())
+    assert publisher.take("n1") == []
+    add(publisher, "a3")
+    assert [frame.region for frame in publisher.take("n1")] == ["a"]
