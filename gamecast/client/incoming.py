@@ -380,7 +380,7 @@ class Incoming:
                 f"{self._limits.subscribe_timeout_s:g} s, and causal order needs that: they stay subscribed"
             ) from None
         effects = self._session.unsubscribe(left)
-        self._put(self._states.drop(left))
+        self._put(self._states.leave(left))
         self._inbox.drop(left)
         self._replays.drop(left)
         self._caught_up = [staying for regions in self._caught_up if (staying := regions - left)]

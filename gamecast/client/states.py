@@ -123,6 +123,15 @@ class States:
         needs_marker = not coming.shows_place and not coming.is_told
         return out, min(wanted) if needs_marker and wanted else None
 
+    def leave(self, regions: AbstractSet[str]) -> list[Item]:
+        """Deliver nothing more of some regions, which are left; return what is to be delivered now of others."""
+        held, self._held = self._held, []
+        self.held_events = self.held_bytes = 0
+        for item in held:
+            if (item.region if isinstance(item, Missing) else item.frame.region) not in regions:
+                self._hold(item)
+        return self.drop(regions)
+
     def drop(self, regions: AbstractSet[str]) -> list[Item]:
         """Deliver no state of some regions; return what is to be delivered now: they may be joined all the same."""
         for region in self._asked.keys() & regions:

@@ -436,7 +436,7 @@ class _Life:
         effects = self.session.unsubscribe([region])
         if was:
             self.diary.note_left(region)
-        self._deliver(self.states.drop({region}))
+        self._deliver(self.states.leave({region}))
         self.diary.left.append((region, len(self.diary.deliveries)))
         self.had.leave(region)
         self.passed.pop(region, None)

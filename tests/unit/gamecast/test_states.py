@@ -188,3 +188,12 @@ def test_a_state_belongs_to_the_call_that_asked_for_it() -> None:
     assert states.asked_by(first) == set()
     assert states.asked_by(second) == {"a"}
     assert states.call_of("a") is second
+
+
+def test_what_is_held_back_of_a_region_that_is_left_does_not_come_later() -> None:
+    states = States()
+    states.begin("b")
+    assert states.keep([event("b", 1), event("a", 2), event("x", 3)]) == []
+    assert states.leave({"a"}) == []
+    assert states.held_events == 2
+    assert shown(told(states, b=1)) == ["B", "x3"]
