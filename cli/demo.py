@@ -177,10 +177,11 @@ def demo(
     not be started, or a connection was lost on a busy machine.
     """
     if joint:
-        given = [each for each, _ in _OF_REPLAYS if context.get_parameter_source(each) is ParameterSource.COMMANDLINE]
-        if given or prefix is not None:
-            said = dict(_OF_REPLAYS)[given[0]] if given else "PREFIX"
-            raise UsageError(f"--joint replays no match: leave out {said}")
+        for param in context.command.params:
+            given = context.get_parameter_source(param.name or "") is ParameterSource.COMMANDLINE
+            if given and param.name not in _OF_TRADES:
+                said = param.opts[0] if isinstance(param, click.Option) else "PREFIX"
+                raise UsageError(f"--joint replays no match: leave out {said}")
         _trade(context, seed, as_json=as_json)
         return
     if grid and not roam:
@@ -240,14 +241,8 @@ def demo(
         context.exit(BROKEN)
 
 
-_OF_REPLAYS = tuple(
-    (name, f"--{name.replace('_', '-')}")
-    for name in (
-        *("nodes", "servers", "cell_m", "radius_m", "start_s", "duration_s", "speed", "moves", "roam", "grid"),
-        *("wan", "rtt", "hosts", "node_hosts", "protocol", "record"),
-    )
-)
-"""The options of replays: parameter, option."""
+_OF_TRADES = {"joint", "seed", "as_json"}
+"""The parameters that go with ``--joint``."""
 
 
 def _trade(context: click.Context, seed: int, *, as_json: bool) -> None:

@@ -16,7 +16,7 @@ from cli.reporting import Output, counted, default_name, input_lines
 from gamecast.client.client import Client
 from gamecast.client.configuration import Limits
 from gamecast.client.connecting import connect
-from gamecast.client.keys import NO_CONDITION, OnlyIf, Regions, about
+from gamecast.client.keys import NO_CONDITION, OnlyIf, Regions, about_event
 from gamecast.client.networks import require_reachable
 from gamecast.errors import GamecastError, InvalidPayload, PayloadTooLarge, PublishUncertain
 from gamecast.event import JointReceipt, Receipt
@@ -86,7 +86,7 @@ def publish(
     client = connect(url, name=name or default_name())
     condition: OnlyIf = NO_CONDITION if only_if is None else None if only_if == "none" else only_if
     regions: Regions = (region, *also) if also else region
-    about(regions, key, condition)  # raises what is wrong with them before anything is sent
+    about_event(regions, key, condition)  # raises what is wrong with them before anything is sent
     sending = _Sending(region, text, regions, key, condition)
     stopped, status = None, INFRASTRUCTURE
     try:

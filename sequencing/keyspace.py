@@ -143,8 +143,10 @@ def _counter_fields(node: Node) -> Iterator[tuple[str, str]]:
 
 
 def link_words(linked: LinkedFrame) -> dict[str, bytes]:
-    """Return an entry of a link: field → text. Copies that go the same way have a line each of regions, numbers and
-    stamps."""
+    """Return an entry of a link: field → text, in the order of the script's words.
+
+    Copies that go the same way have a line each of regions, numbers and stamps.
+    """
     frame = linked.frame
     return {
         "r": b"\n".join([copy.region.encode() for copy in linked.copies]),

@@ -147,7 +147,7 @@ class Publisher(Generic[Token]):
         Raises `NotTogether` if all of them have a place, and not all enter the network at one node in one epoch.
         """
         states = [self._regions.get(region) or self._begin(region) for region in regions]
-        if not self.are_together(regions):
+        if self._have_parted(states):
             raise not_together(regions)
         lead, size = states[0], len(payload)
         frame = lead.frames[-1] if lead.frames and not conditions else None
@@ -227,8 +227,11 @@ class Publisher(Generic[Token]):
 
     def are_together(self, regions: Iterable[str]) -> bool:
         """Return whether an event can be published to these regions at once, as far as they have a place."""
-        states = [self._regions.get(region) or self._begin(region) for region in regions]
-        return any(state.node is None for state in states) or self._enter_together(states)
+        return not self._have_parted([self._regions.get(region) or self._begin(region) for region in regions])
+
+    def _have_parted(self, states: Sequence[Outbox[Token]]) -> bool:
+        """Return whether all of some regions have a place, and no event can be in all of them."""
+        return all(state.node is not None for state in states) and not self._enter_together(states)
 
     def _follow(self, joint: OpenFrame[Token]) -> None:
         """Offer a frame of several regions where they are now, or give it up if they are together no more."""
@@ -238,7 +241,7 @@ class Publisher(Generic[Token]):
             return  # its answer comes
         if any(state.node is None for state in states):
             return
-        if not self._enter_together(states):
+        if self._have_parted(states):
             error = not_together(joint.regions)
             self._abandoned.append(
                 self._fail_taken(lead, error) if lead.taken is joint else self._fail_joint(joint, error)
@@ -568,7 +571,7 @@ class Publisher(Generic[Token]):
     def _offer_again(self, states: Sequence[Outbox[Token]]) -> Resolved[Token] | None:
         """Offer a refused frame where the plan says; give it up if its regions have parted meanwhile."""
         resolved = None
-        if len(states) > 1 and not self.are_together([each.name for each in states]):
+        if len(states) > 1 and self._have_parted(states):
             resolved = self._fail_taken(states[0], not_together([each.name for each in states]))
         self._note(states[0])
         return resolved

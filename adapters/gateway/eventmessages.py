@@ -40,11 +40,9 @@ def encode_event(event: Any) -> bytes:
 
 def _places_of(event: Any) -> dict[str, Any]:
     """Return the fields that only an event of several regions has."""
-    parts = getattr(event, "parts", None)
-    if parts is None:
+    if getattr(event, "parts", None) is None:
         return {}
-    positions = {region: position_text((event.epoch, sequence)) for region, sequence in parts}
-    return {"regions": list(positions), "positions": positions}
+    return {"regions": event.regions, "positions": event.positions}
 
 
 def encode_unreadable(event: Any, reason: str) -> bytes:

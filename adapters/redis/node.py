@@ -20,7 +20,7 @@ from adapters.redis.streamsread import StreamsRead, frames_of
 from sequencing.cut import NodeReads, ReadResult
 from sequencing.errors import OtherSideError, PlanError, Unreachable
 from sequencing.frames import UNKNOWN_END, LinkedFrame, PublishedFrame, StampedFrame
-from sequencing.keyed import NO_EXTRAS, Heads, Snapshot, Value, head_text, value_of
+from sequencing.keyed import NO_EXTRAS, Heads, Snapshot, head_text
 from sequencing.keyspace import NodeKeys, encode_step, link_words, linked_of
 from sequencing.node import (
     FORGOTTEN,
@@ -127,8 +127,7 @@ class RedisNode:
         """Run the step for frames that come over the link from ``source``."""
         arguments: list[Any] = ["transfer", source]
         for linked in frames:
-            words = link_words(linked)
-            arguments += (linked.sequence, *(words[each] for each in "renmsb"))
+            arguments += (linked.sequence, *link_words(linked).values())
         verdict, accepted = await self._connection.run(STEP, self._step_keys, *arguments)
         return TransferAnswer(TransferVerdict(verdict.decode()), int(accepted))
 
@@ -424,16 +423,10 @@ class RedisNode:
         for region in regions:
             if (epochs := _two_numbers(since.get(region))) is None:
                 continue
-            known: dict[str, tuple[int, int]] = {}
-            # A publisher may write there anything that it likes; what is no head counts for none.
             heads, values = await self._connection.pipeline(
                 [("HGETALL", self._keys.heads(region)), ("HGETALL", self._keys.values(region))]
             )
-            for key, text in pairs(heads):
-                with suppress(UnicodeDecodeError):
-                    if (head := _two_numbers(text)) is not None:
-                        known[key.decode()] = head
-            found[region] = Heads(known, *epochs, {key.decode(errors="replace"): value for key, value in pairs(values)})
+            found[region] = _heads(epochs, heads, values)
         return found
 
     async def snapshots(self, regions: Sequence[tuple[str, int]]) -> dict[str, Snapshot] | None:
@@ -456,14 +449,8 @@ class RedisNode:
             is_open = step.startswith(b'["I"') if step else any_epoch == str(epoch).encode()
             if not is_open:
                 return None
-            texts, known = dict(pairs(values)), dict[str, Value]()
-            for key, head in pairs(heads):
-                if (position := _two_numbers(head)) is not None and key in texts:
-                    with suppress(UnicodeDecodeError):
-                        if (value := value_of(position, texts[key])) is not None:
-                            known[key.decode()] = value
-            lost, _ = _two_numbers(keyed) or (0, 0)
-            found[region] = Snapshot(int(last or 0), lost, known, len(known) < len(heads) // 2)
+            snapshot = _heads(_two_numbers(keyed) or (0, 0), heads, values).snapshot(int(last or 0))
+            found[region] = snapshot._replace(lacks_some=len(snapshot.values) < len(heads) // 2)
         return found
 
     async def open_ingresses(self, regions: Iterable[Opening]) -> None:
@@ -546,6 +533,19 @@ class RedisNode:
             if not await self._connection.run(INSTALL, self._step_keys, *plan_arguments, *chunk):
                 return False
         return True
+
+
+def _heads(epochs: tuple[int, int], heads: Sequence[bytes], values: Sequence[bytes]) -> Heads:
+    """Return the heads of a region as a node has stored them.
+
+    A publisher may write there anything that it likes; what is no head counts for none.
+    """
+    known: dict[str, tuple[int, int]] = {}
+    for key, text in pairs(heads):
+        with suppress(UnicodeDecodeError):
+            if (head := _two_numbers(text)) is not None:
+                known[key.decode()] = head
+    return Heads(known, *epochs, {key.decode(errors="replace"): value for key, value in pairs(values)})
 
 
 def _two_numbers(text: bytes | None) -> tuple[int, int] | None:

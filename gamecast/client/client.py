@@ -19,7 +19,7 @@ from gamecast.client.following import Following
 from gamecast.client.heartbeat import Heartbeat
 from gamecast.client.history import ReplayOrder, Since
 from gamecast.client.incoming import Incoming
-from gamecast.client.keys import NO_CONDITION, OnlyIf, Regions, about
+from gamecast.client.keys import NO_CONDITION, OnlyIf, Regions, about_event
 from gamecast.client.networks import network_of
 from gamecast.client.outgoing import Outgoing
 from gamecast.client.pulling import Batches, Puller
@@ -249,7 +249,7 @@ class Client:
         outgoing = self._halves()[0]
         if key is None and only_if is NO_CONDITION and type(region) is str:
             return await outgoing.publish(region, payload)
-        first, told = about(region, key, only_if)
+        first, told = about_event(region, key, only_if)
         return await outgoing.publish(first, payload, told)
 
     def publish_async(
@@ -264,7 +264,7 @@ class Client:
             raise NotConnected
         if key is None and only_if is NO_CONDITION and type(region) is str:
             return self._outgoing.publish_async(region, payload)
-        first, told = about(region, key, only_if)
+        first, told = about_event(region, key, only_if)
         return self._outgoing.publish_async(first, payload, told)
 
     def publish_nowait(
@@ -281,7 +281,7 @@ class Client:
         if key is None and only_if is NO_CONDITION and type(region) is str:
             self._outgoing.publish_nowait(region, payload)
         else:
-            first, told = about(region, key, only_if)
+            first, told = about_event(region, key, only_if)
             self._outgoing.publish_nowait(first, payload, told)
 
     def publish_batch(self, events: Iterable[tuple[Regions, Any]]) -> asyncio.Future[list[Receipt]]:

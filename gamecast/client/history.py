@@ -14,8 +14,7 @@ from typing import Any, Literal, TypeVar, get_args
 from adapters.backoff import Backoff
 from adapters.network import Network, Reader
 from adapters.places import Position
-from gamecast.client.states import Standing
-from gamecast.event import Gap
+from gamecast.client.states import region_of
 from gamecast.positions import NUMBER_DIGITS_MAX, parse_position
 from sequencing.cut import ReadResult
 from sequencing.errors import InvalidInput, UnknownPosition, UnorderedHistory, UsageError, is_passing
@@ -341,11 +340,6 @@ def parse_since(since: Since, regions: AbstractSet[str]) -> dict[str, Position]:
         odd = min(since.keys() ^ regions, key=str)
         raise InvalidInput(f"since names a position for each region that is subscribed to, and no other: see {odd!r}")
     return {region: _parse_position(position) for region, position in since.items()}
-
-
-def region_of(item: Ready | Missing | Gap | Standing) -> str:
-    """Return the region of an item; of a state, one of its regions."""
-    return item.frame.region if isinstance(item, Ready) else item.region
 
 
 def no_order(epoch: int, pairs: Sequence[tuple[str, str]]) -> UnorderedHistory:

@@ -6,8 +6,7 @@ from collections import deque
 from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
 
-from gamecast.client.history import region_of
-from gamecast.client.states import Standing
+from gamecast.client.states import Standing, region_of
 from gamecast.event import Gap
 from sequencing.frames import FrameKind
 from sequencing.ready import Missing, Ready

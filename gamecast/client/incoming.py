@@ -253,6 +253,7 @@ class Incoming:
                 recall.is_answered.set()
             if state:
                 self._put(self._states.drop(self._states.asked_by(call)))
+                self._given_up.pop(call, None)
         return {region: self._begins[region] for region in wanted if region in self._begins}
 
     async def _ask_for_state(self, call: object) -> None:
@@ -293,7 +294,6 @@ class Incoming:
 
     def _give_up_states(self) -> None:
         """Deliver what is held back, without the states that it waits for: it must not wait, or grow, for ever."""
-        self._hold_timer = None
         if self._states.is_holding:
             for region in [*self._states.asked]:
                 self._given_up.setdefault(self._states.call_of(region), set()).add(region)
@@ -323,6 +323,9 @@ class Incoming:
     def _put(self, items: Iterable[Item]) -> None:
         """Put what was held back into the inbox."""
         self._inbox.put(self._replays.keep([*items]))
+        if self._hold_timer is not None and not self._states.is_holding:
+            self._hold_timer.cancel()  # the next hold has a time of its own
+            self._hold_timer = None
         self._taken.set()  # less is held back
         if self._inbox:
             self._arrived.set()

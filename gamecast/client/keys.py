@@ -41,7 +41,7 @@ class About(NamedTuple):
 ABOUT_NOTHING: Final = About()
 
 
-def about(regions: Regions, key: str | None, only_if: OnlyIf) -> tuple[str, About]:
+def about_event(regions: Regions, key: str | None, only_if: OnlyIf) -> tuple[str, About]:
     """Return the first region, and what else a call says, checked.
 
     Raises `InvalidName`, and `UsageError` for wrong regions or a wrong condition.
@@ -50,12 +50,10 @@ def about(regions: Regions, key: str | None, only_if: OnlyIf) -> tuple[str, Abou
     if key is not None:
         check_key(key)
     conditions = _conditions(key, only_if, several)
-    if isinstance(regions, str):
-        return regions, About(key, conditions) if key is not None or conditions else ABOUT_NOTHING
-    if len(several) == 1:
-        conditions = tuple(condition._replace(part=0) for condition in conditions)
-        return several[0], About(key, conditions) if key is not None or conditions else ABOUT_NOTHING
-    return several[0], About(key, conditions, several)
+    first = regions if isinstance(regions, str) else several[0]
+    if len(several) > 1:
+        return first, About(key, conditions, several)
+    return first, About(key, conditions) if key is not None or conditions else ABOUT_NOTHING
 
 
 def _several(regions: object) -> tuple[str, ...]:

@@ -22,8 +22,7 @@ from adapters.network import Network
 from gamecast.arguments import pairs_of
 from gamecast.client.bundle import Bundle
 from gamecast.client.configuration import Configuration
-from gamecast.client.keys import ABOUT_NOTHING, NO_CONDITION, About, Regions
-from gamecast.client.keys import about as about_call
+from gamecast.client.keys import ABOUT_NOTHING, NO_CONDITION, About, Regions, about_event
 from gamecast.client.payloads import LETTER_OF_NULL, NULL, lacks_number, unfit_number, unfit_payload
 from gamecast.client.receipts import ReceiptFuture, Receipts, Token
 from gamecast.client.serving import REQUEST_S_MIN, NodeService, as_ours, way_to
@@ -176,7 +175,7 @@ class Outgoing:
         """Publish a batch some of whose events have several regions."""
         calls: list[tuple[str, bytes, bool, About]] = []
         for regions, payload in pairs:
-            first, told = about_call(regions, None, NO_CONDITION)
+            first, told = about_event(regions, None, NO_CONDITION)
             calls.append((first, self._encoded(first, payload), type(payload) is bytes, told))
             if told.regions:
                 self._require_all_fit(told.regions)

@@ -18,8 +18,9 @@ from collections.abc import Set as AbstractSet
 
 from adapters.places import Position
 from gamecast.client.decoding import EventDecoder
-from gamecast.client.history import History, region_of
+from gamecast.client.history import History
 from gamecast.client.inbox import MARKERS, Inbox, Item
+from gamecast.client.states import region_of
 from gamecast.event import Event, Gap
 from sequencing.ready import Missing, Ready
 

@@ -21,6 +21,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
 from adapters.places import Position
+from gamecast.event import Gap
 from sequencing.errors import InvalidInput
 from sequencing.frames import UNKNOWN_END, FrameKind, JointPart, joint_parts
 from sequencing.keyed import Snapshot
@@ -128,7 +129,7 @@ class States:
         held, self._held = self._held, []
         self.held_events = self.held_bytes = 0
         for item in held:
-            if (item.region if isinstance(item, Missing) else item.frame.region) not in regions:
+            if region_of(item) not in regions:
                 self._hold(item)
         return self.drop(regions)
 
@@ -150,8 +151,7 @@ class States:
         """Return what of delivered items goes on, with states in their places."""
         out: list[Item] = []
         for item in items:
-            region = item.region if isinstance(item, Missing) else item.frame.region
-            others = _others(item)
+            region, others = region_of(item), _others(item)
             if self._held or region in self._asked or not self._asked.keys().isdisjoint(part.region for part in others):
                 self._hold(item)
                 continue
@@ -204,6 +204,11 @@ class States:
             if isinstance(item, Missing) and (item.epoch, item.first) <= position:
                 item = item._replace(first=position[1] + 1)
             yield item
+
+
+def region_of(item: Ready | Missing | Gap | Standing) -> str:
+    """Return the region of an item; of a state, one of its regions."""
+    return item.frame.region if isinstance(item, Ready) else item.region
 
 
 def _epoch(item: Ready | Missing) -> int:

@@ -643,8 +643,8 @@ MUTATIONS = (
     Mutation(
         "a joint event whose regions have parted is offered on",
         PUBLISHER,
-        "if len(states) > 1 and not self.are_together(",
-        "if len(states) > 9 and not self.are_together(",
+        "if len(states) > 1 and self._have_parted(states):",
+        "if len(states) > 9 and self._have_parted(states):",
     ),
     Mutation(
         "what is in a state comes again",
@@ -687,7 +687,7 @@ MUTATIONS = (
         "the event after a gap was had",
         HAD,
         "        self._begins[region] = upto\n",
-        "        self._begins[region] = _BEGINNING\n",
+        "        self._begins[region] = 0, 0\n",
     ),
     Mutation("the head of a key is the first event of its frame", KEYED, "epoch, first + place", "epoch, first"),
     Mutation("a key stays set when it is deleted", KEYED, "            if deletes:\n", "            if False:\n"),

@@ -375,3 +375,26 @@ async def test_who_asks_for_a_state_hears_that_the_connection_has_ended(monkeypa
         await late.close()
         with pytest.raises(gamecast.NotConnected):
             await asking
+
+
+async def test_each_hold_has_a_time_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    snapshots = MemoryNode.snapshots
+
+    async def late(node: MemoryNode, regions: Sequence[tuple[str, int]]) -> Any:
+        await asyncio.sleep(0.6)
+        return await snapshots(node, regions)
+
+    monkeypatch.setattr(MemoryNode, "snapshots", late)
+    monkeypatch.setattr("gamecast.client.incoming.HOLD_S_MAX", 1.0)
+    url = memory_url()
+    async with gamecast.connect(url, name="one") as one:
+        other = await gamecast.connect(url, name="other").open()
+        for region in ("forest", "river"):
+            asking = asyncio.create_task(other.subscribe(region, state=True))
+            while not asking.done():
+                await one.publish(region, 1, key="a")
+                await asyncio.sleep(0.02)
+            await asking
+        items = await other.fetch(1_000, timeout=0.2)
+        assert [[*item.values] for item in items if isinstance(item, State)] == [["forest"], ["river"]]
+        await other.close()
