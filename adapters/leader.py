@@ -20,6 +20,7 @@ from adapters.gone import Gone
 from adapters.leadership import LEASE_MS, LOOK_EVERY_MS, Control, NodeOperator, Seen
 from sequencing.changes import Changes, changes_asked
 from sequencing.errors import GamecastError
+from sequencing.joint import wished
 from sequencing.plan import Ordering, Plan, first_plan, sole_plan
 from sequencing.record import Interest, Members, Record
 from sequencing.sole import BeginAny, BeginNoMore, begin_listed, first_listed, following_on_one_node, is_sole
@@ -364,7 +365,7 @@ class Leader:
         if not is_calm or not self._has_planned:
             return record if await self._leads_until(deciding) else None
         asking = {name: seen.interests[name].after(record.heard.get(name)) for name in self._unheard}
-        placing = record.plan.without_place(seen.published)
+        placing, _ = wished(record.plan.without_place(seen.published))
         busy = placing.union(*asking.values(), *(record.members.get(name, ()) for name in asking))
         now, asked = record, seen.asked
         while not deciding.done():

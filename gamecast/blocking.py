@@ -131,6 +131,10 @@ class BlockingClient:
         """Declare pairs of regions that a subscriber will have at the same time; see `Client.declare_overlaps`."""
         self._wait(self._client.declare_overlaps(overlaps))
 
+    def declare_joint(self, sets: Iterable[tuple[str, ...]]) -> None:
+        """Declare sets of regions that events will be published to at once; see `Client.declare_joint`."""
+        self._wait(self._client.declare_joint(sets))
+
     def publish(
         self, region: Regions, payload: Any, *, key: str | None = None, only_if: OnlyIf = NO_CONDITION
     ) -> Receipt:

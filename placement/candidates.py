@@ -117,7 +117,7 @@ def _lines(world: World) -> Iterator[Candidate]:
                 seen.add(blocks.tobytes())
                 ingress = np.zeros(count, np.int64)
                 ingress[order] = blocks
-                yield _candidate(world, f"line {name}, {way}", tree, ingress)
+                yield valued(world, f"line {name}, {way}", tree, ingress)
 
 
 def _cuts(
@@ -210,12 +210,14 @@ def _from_items(world: World, name: str, tree: Tree, item_ingress: Sequence[int]
     classes = np.flatnonzero(world.wanted.ordered)
     ingress = np.zeros(len(world.wanted.ordered), np.int64)
     ingress[classes] = item_ingress[: len(classes)]
-    return _candidate(world, name, tree, ingress, np.array(item_ingress[len(classes) :], np.int64))
+    return valued(world, name, tree, ingress, np.array(item_ingress[len(classes) :], np.int64))
 
 
-def _candidate(
-    world: World, name: str, tree: Tree, ingress: IntArray, loose_vertex: IntArray | None = None
-) -> Candidate:
+def valued(world: World, name: str, tree: Tree, ingress: IntArray, loose_vertex: IntArray | None = None) -> Candidate:
+    """Return the arrangement with these ingresses, one for each class, and its figures.
+
+    ``loose_vertex``: of each loose region; None: where the load is least. Raises `PlanError` where there are no paths.
+    """
     arrangement = arrange(world.wanted, tree, ingress)
     loads = arrangement.loads(world.class_rates)
     loose_rates = world.rates[world.loose]

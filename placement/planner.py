@@ -9,6 +9,7 @@ import networkx as nx
 import numpy as np
 
 from placement.candidates import SEARCH_WORK_MAX, Candidate, candidates
+from placement.joint import entering_together, groups_of
 from placement.objective import objective_for, region_rates
 from placement.report import PlanReport, report
 from placement.world import World
@@ -78,6 +79,8 @@ def make_plan_and_report(
     objective = objective_for(membership, by_region, len(nodes), capacity)
     world = World(meetings(membership, ordering), by_region, objective, len(nodes))
     tried = list(candidates(world, work_max=search_work_max, is_urgent=is_urgent))
+    if membership.joint:
+        tried = list(entering_together(world, tried, groups_of(membership, world.wanted.classes)))
     best = best_of(tried)
     plan, loads = build(membership, world, best, nodes, epoch=epoch, first_atom=first_atom, ordering=ordering)
     return plan, report(world, membership.regions, tried, best, loads)

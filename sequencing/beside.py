@@ -16,9 +16,12 @@ from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from typing import TypeVar
 
+from sequencing.changes import sets_to_order
 from sequencing.conditions import can_follow_all
 from sequencing.expected import orders_all
 from sequencing.homes import homes_of
+from sequencing.joint import regions_in, wished
+from sequencing.manager import plan_with_sets, sets_apart
 from sequencing.plan import Plan
 from sequencing.planchange import change_between, changed, note_growth, regions_between
 from sequencing.record import Interest, Members, Record
@@ -52,8 +55,10 @@ def granted_beside(
     joining = {name: interest.after(record.heard.get(name)) for name, interest in interests.items()}
     joining = {name: regions for name, regions in joining.items() if regions}
     joining = {name: regions for name, regions in joining.items() if _is_apart(name, regions, record.members, busy)}
-    missing = plan.without_place(frozenset(published).union(*joining.values()) - busy)
-    homes = homes_of(plan, record.members, joining, missing, nodes)
+    regions, sets = wished(published)
+    missing = plan.without_place(regions.union(*joining.values()) - busy)
+    sets = frozenset(name for name in sets_to_order(plan, sets) if busy.isdisjoint(regions_in(name)))
+    homes = homes_of(plan, record.members, joining, missing, nodes, sets)
     with_all = plan.with_regions(sorted(missing), nodes, homes)
     grown = union(record.members, joining)
     granted = [
@@ -61,13 +66,15 @@ def granted_beside(
         for name, regions in joining.items()
         if not is_late(with_all, {name: regions}, interests) and can_follow_all(with_all, grown[name])
     ]
-    placed = missing & frozenset(published).union(*(joining[name] for name in granted))
-    if not granted and not placed:
+    placed = missing & regions.union(*(joining[name] for name in granted))
+    sets -= sets_apart(with_all, sets)
+    if not granted and not placed and not sets:
         return None
     following = with_all
     if placed != missing:
         there = {region: (with_all.paths[region][0], with_all.epoch_of(region)) for region in placed}
         following = plan.with_regions(sorted(placed), nodes, there)
+    following = plan_with_sets(following, sets)
     note_growth(plan, following, placed)
     return replace(
         record,
@@ -120,7 +127,7 @@ def rebased(base: Record, following: Record, now: Record) -> Record | None:
     granted = {name for name, regions in now.members.items() if base.members.get(name) != regions}
     taken = {name for name, regions in following.members.items() if base.members.get(name) != regions}
     taken |= base.members.keys() - following.members.keys()
-    placed = regions_between(base.plan, now.plan)
+    placed = regions_between(base.plan, now.plan).union(*map(regions_in, now.plan.joint - base.plan.joint))
     if granted & taken or moved & placed or any(not moved.isdisjoint(now.members[name]) for name in granted):
         return None
     return replace(

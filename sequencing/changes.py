@@ -10,6 +10,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import chain
 
+from sequencing.joint import wished
+from sequencing.plan import Plan
 from sequencing.record import Interest, Members, Pair, Record
 
 
@@ -19,7 +21,8 @@ class Changes:
 
     ``joining``: subscriber → regions that it wants, and that the record does not have yet; ``missing``: regions without
     a path; ``lost``: nodes that were restarted; ``declared``: regions of overlaps that the record does not have;
-    ``expected``: all declared overlaps; ``runs``: node → the current run of its server.
+    ``expected``: all declared overlaps; ``runs``: node → the current run of its server; ``joint``: the sets, by name,
+    that events are to be in and that the plan does not have.
     """
 
     joining: Members
@@ -28,6 +31,7 @@ class Changes:
     declared: frozenset[str]
     expected: frozenset[Pair]
     runs: Mapping[str, str]
+    joint: frozenset[str] = frozenset()
 
 
 def changes_asked(
@@ -51,7 +55,14 @@ def changes_asked(
     new_pairs = frozenset(expected) - record.expected if expected is not record.expected else frozenset[Pair]()
     pairs = record.expected | new_pairs if new_pairs else record.expected
     declared = frozenset(chain.from_iterable(new_pairs))
-    missing = record.plan.without_place(declared.union(published, *joining.values()))
-    if not joining and not missing and not lost and not declared:
+    regions, sets = wished(published)
+    missing = record.plan.without_place(declared.union(regions, *joining.values()))
+    joint = sets_to_order(record.plan, sets)
+    if not joining and not missing and not lost and not declared and not joint:
         return None
-    return Changes(joining, missing, lost, declared, pairs, found)
+    return Changes(joining, missing, lost, declared, pairs, found, joint)
+
+
+def sets_to_order(plan: Plan, sets: Iterable[str]) -> frozenset[str]:
+    """Return those of some sets that a plan does not have and may get: not where only double overlaps are ordered."""
+    return plan.without_place(sets) if plan.ordering != "overlap" else frozenset()

@@ -1,4 +1,4 @@
-"""C1–C4, checked on a finished plan without knowing how it was built.
+"""C1–C5, checked on a finished plan without knowing how it was built.
 
 C1  one path: the nodes that a region visits form one path, without a repeat.
 C2  loop-free: the union of all paths, taken undirected, is a forest.
@@ -7,6 +7,7 @@ C3  one way: no edge of that forest is used in both directions. Lumezanu 2006 (�
 C4  meeting: each pair of regions to be ordered ends at one node, whose own order they have. Otherwise, for each
     subscriber that has both, some atom lives on a node that both paths visit, and the subscriber can follow it (it has
     all the atom's regions). Regions of different epochs are apart wherever they end: they were not planned together.
+C5  joint: regions that events are in at once enter at one node, in one epoch, see `sequencing.joint`.
 
 With C3, orders of neighbouring nodes agree on the frames that they share, and orders that agree along the edges of a
 forest merge into one acyclic order (by induction over leaves): that order is what every subscriber follows.
@@ -19,7 +20,7 @@ checked for each subscriber.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -28,6 +29,7 @@ import numpy as np
 from scipy import sparse
 
 from sequencing.errors import PlanError
+from sequencing.joint import regions_in
 from sequencing.membership import Membership
 from sequencing.overlaps import IntArray, TwinClasses, class_pairs_to_order, twin_classes, twins_to_order
 from sequencing.plan import Plan
@@ -39,12 +41,13 @@ NOWHERE = -1
 def violations(plan: Plan, membership: Membership | None = None) -> Mapping[str, str]:
     """Return the violated conditions, each with the first thing that violates it; empty when the plan is sound.
 
-    C4 needs ``membership``. It is checked for the pairs that the plan's ordering has to order: the double overlaps for
-    ``overlap``, all observable pairs for the others. A world of 1,000,000 subscribers takes some 8 s.
+    C4 and C5 need ``membership``. C4 is checked for the pairs that the plan's ordering has to order: the double
+    overlaps for ``overlap``, all observable pairs for the others. A world of 1,000,000 subscribers takes some 8 s.
     """
     found = {"C1": _one_path(plan), "C2": _loop_free(plan), "C3": _one_way(plan)}
     if membership is not None:
         found["C4"] = _off_path(plan) or _unmet(plan, membership)
+        found["C5"] = _apart(plan, membership)
     return {condition: what for condition, what in found.items() if what}
 
 
@@ -71,6 +74,23 @@ def can_follow_all(plan: Plan, regions: frozenset[str]) -> bool:
             if regions.issuperset(atom.regions):
                 ordered.update((region, other) for other in atom.regions if ends[other] != end)
     return len(ordered) == left
+
+
+def enter_together(plan: Plan, regions: Collection[str]) -> bool:
+    """Return whether a sound plan satisfies C4 and C5 for events that are in all of some regions at once."""
+    is_there = all(region in plan.paths for region in regions)
+    return is_there and _begin_together(plan, regions) and can_follow_all(plan, frozenset(regions))
+
+
+def _begin_together(plan: Plan, regions: Iterable[str]) -> bool:
+    return len({(plan.paths[region][0], plan.epoch_of(region)) for region in regions}) == 1
+
+
+def _apart(plan: Plan, membership: Membership) -> str | None:
+    for regions in map(regions_in, sorted(membership.joint)):
+        if not plan.paths.keys() >= set(regions) or not _begin_together(plan, regions):
+            return f"events are in {regions} at once, and these do not all enter at one node, in one epoch"
+    return None
 
 
 def _end(plan: Plan, region: str) -> tuple[str, int]:

@@ -42,7 +42,7 @@ class PayloadTooLarge(InvalidPayload):
 
 
 class NotTogether(UsageError):
-    """No event can be in these regions at once: their order does not begin at one place. Publish to each."""
+    """No event can be in these regions at once, in this network's order. Publish to each."""
 
 
 class UnknownScheme(UsageError):

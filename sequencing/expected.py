@@ -26,7 +26,7 @@ subscriber that reads slowly could order it late, against this argument; so ever
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from sequencing.node import Node
@@ -39,8 +39,8 @@ def orders_all(ordering: Ordering, expected: Collection[Pair]) -> bool:
     return ordering != "overlap" or bool(expected)
 
 
-def observers(members: Members, expected: Collection[Pair], ordering: Ordering) -> Members:
-    """Return the members to count: the subscribers, and one with a made-up name for each expected pair.
+def observers(members: Members, expected: Collection[Sequence[str]], ordering: Ordering) -> Members:
+    """Return the members to count: the subscribers, and one with a made-up name for each expected pair or joint set.
 
     There are two of each where an ordering requires two, and overlaps are expected.
     """

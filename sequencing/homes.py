@@ -7,9 +7,10 @@ epoch only regions are added that visit one node, with no atom: C1 to C3 stay tr
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
+from sequencing.joint import regions_in
 from sequencing.plan import Plan
 from sequencing.record import Members
 
@@ -26,11 +27,17 @@ class Home(NamedTuple):
 
 
 def homes_of(
-    plan: Plan, members: Members, joining: Members, missing: Collection[str], nodes: Collection[str]
+    plan: Plan,
+    members: Members,
+    joining: Members,
+    missing: Collection[str],
+    nodes: Collection[str],
+    joint: Iterable[str] = (),
 ) -> dict[str, Home]:
     """Return region → where it begins, of those ``missing`` regions for which it matters.
 
-    ``members``: what the plan counts; ``joining``: subscriber → what it joins; ``nodes``: those that may get regions.
+    ``members``: what the plan counts; ``joining``: subscriber → what it joins; ``nodes``: those that may get regions;
+    ``joint``: sets whose regions are to enter together.
     """
     found: dict[str, Home] = {}
     lacking = frozenset(missing)
@@ -42,6 +49,19 @@ def homes_of(
         own = len(members.get(name, ()))
         if len(ends) == 1 and _may_have_more(plan, home := ends.pop(), nodes, len(found), own):
             found |= dict.fromkeys(wanted, home)
+    for regions in map(frozenset, map(regions_in, sorted(joint))):
+        if not (wanted := (regions & lacking) - found.keys()):
+            continue
+        ends = {found[region] for region in regions & found.keys()}
+        paths = {region: plan.paths[region] for region in regions - lacking}
+        ends |= {Home(path[0], plan.epoch_of(region)) for region, path in paths.items()}
+        if not ends:
+            quietest = min(nodes, key=lambda node: (plan.visits.get(node, 0), node))
+            found |= dict.fromkeys(wanted, Home(quietest, plan.epoch))
+        elif len(ends) == 1 and all(len(path) == 1 for path in paths.values()):
+            [home] = ends
+            if not paths or _may_have_more(plan, home, nodes, len(found), 0):
+                found |= dict.fromkeys(wanted, home)
     return found
 
 

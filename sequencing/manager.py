@@ -24,8 +24,9 @@ from dataclasses import replace
 import networkx as nx
 
 from sequencing.changes import Changes, changes_asked
-from sequencing.conditions import can_follow_all, require_sound, violations
+from sequencing.conditions import can_follow_all, enter_together, require_sound, violations
 from sequencing.expected import observers, orders_all
+from sequencing.joint import regions_in
 from sequencing.membership import Membership
 from sequencing.overlaps import class_pairs_to_order, twin_classes, twins_to_order
 from sequencing.plan import Plan
@@ -56,8 +57,8 @@ def next_record(
     ``nodes``: name → url of the nodes for new regions, all of the plan if None; ``runs``: the current run of each
     reachable node that may lose something; ``announced``: whether the record's plan is announced; ``expected``:
     declared overlaps, besides those that the record has; ``away``: subscriber → the regions whose order is kept for it,
-    of disconnected subscribers that may come back, or did. Regions that begin a new epoch satisfy C1–C4 by themselves;
-    no pair to be ordered leads out of them. Raises `PlanError`.
+    of disconnected subscribers that may come back, or did. Regions that begin a new epoch satisfy C1–C5 by themselves;
+    no pair to be ordered leads out of them, nor any set of regions that events are in at once. Raises `PlanError`.
     """
     changes = changes_asked(record, interests, published, runs=runs, expected=expected)
     if changes is None:
@@ -84,7 +85,9 @@ def following_record(
     broken = {region for plan in plans for region, path in plan.paths.items() if not lost.isdisjoint(path)}
     record, grown, moving = begun(record, changes, interests, nodes=nodes, announced=announced)
     plan = record.plan
-    if not broken and not declared and not is_late(plan, joining, interests):
+    apart = sets_apart(plan, changes.joint)
+    plan = plan_with_sets(plan, changes.joint - apart)
+    if not broken and not declared and not apart and not is_late(plan, joining, interests):
         # A subscriber that comes back finds everything in place.
         is_known = announced and all(grown[name] == record.members.get(name) for name in moving)
         if is_known or _are_ordered(plan, grown, moving, pairs):
@@ -98,14 +101,17 @@ def following_record(
         staying = {name: regions - leaving.get(name, frozenset()) for name, regions in grown.items()}
         if any(leaving.values()) and _are_ordered(plan, staying, moving, pairs):
             return replace(record, plan=plan, members=staying, leaving=leaving)
-    membership = Membership.of(observers(grown, pairs, plan.ordering), plan.paths)
+    plan = plan_with_sets(plan, apart)
+    sets = [regions_in(name) for name in plan.joint]
+    membership = Membership.of(observers(grown, [*pairs, *sets], plan.ordering), plan.paths)
     # A restarted node begins new numbers, which are one order within an epoch only.
-    anew = declared.union(broken, *joining.values(), changes.missing if lost else ())
+    anew = declared.union(broken, *joining.values(), *map(regions_in, apart), changes.missing if lost else ())
     affected = _affected(plan, membership, anew)
     members = {name: affected & kept(name, interests, away) | regions - affected for name, regions in grown.items()}
     inside = {name: regions & affected for name, regions in members.items() if regions & affected}
-    pairs_inside = [pair for pair in pairs if affected.issuperset(pair)]
-    fresh_membership = Membership.of(observers(inside, pairs_inside, plan.ordering), affected)
+    inside_together = [regions for regions in (*pairs, *sets) if affected.issuperset(regions)]
+    joint = frozenset(name for name in plan.joint if affected.issuperset(regions_in(name)))
+    fresh_membership = Membership.of(observers(inside, inside_together, plan.ordering), affected, joint)
     fresh = planner(fresh_membership, plan.epoch + 1, record.next_atom)
     require_sound(fresh, fresh_membership)
     merged = replace(
@@ -120,6 +126,20 @@ def following_record(
     next_atom = max((atom.id + 1 for atom in fresh.atoms), default=record.next_atom)
     members = {name: regions for name, regions in members.items() if regions}
     return replace(record, plan=merged, members=members, next_atom=next_atom)
+
+
+def sets_apart(plan: Plan, sets: Iterable[str]) -> frozenset[str]:
+    """Return those of some sets of which no event can be in all regions, as the plan is."""
+    return frozenset(name for name in sets if not enter_together(plan, regions_in(name)))
+
+
+def plan_with_sets(plan: Plan, sets: frozenset[str]) -> Plan:
+    """Return the plan, which has these sets, too."""
+    if not sets:
+        return plan
+    found = replace(plan, joint=plan.joint | sets)
+    found.keep_known(plan, "links", "visits", "begins", "egresses")
+    return found
 
 
 def _are_ordered(plan: Plan, members: Members, moving: Iterable[str], expected: Collection[Pair]) -> bool:

@@ -21,17 +21,27 @@ UTF8_BYTES_MAX = 4
 
 @dataclass(frozen=True)
 class Membership:
-    """An immutable snapshot: subscriber name → its regions, and the regions that are known without a subscriber."""
+    """An immutable snapshot: subscriber name → its regions, and the regions that are known without a subscriber.
+
+    ``joint``: the sets of regions, by name, that events are in at once (`sequencing.joint`): a subscriber has each.
+    """
 
     regions_of: Mapping[str, frozenset[str]]
     known_regions: frozenset[str] = frozenset()
+    joint: frozenset[str] = frozenset()
 
     @classmethod
-    def of(cls, regions_of: Mapping[str, Iterable[str]], known_regions: Iterable[str] = ()) -> Self:
+    def of(
+        cls,
+        regions_of: Mapping[str, Iterable[str]],
+        known_regions: Iterable[str] = (),
+        joint: frozenset[str] = frozenset(),
+    ) -> Self:
         """Validate the names and freeze; repeated regions count once. Raises `InvalidName`."""
         return cls(
             {check_connection_name(s): frozenset(map(check_region, regions)) for s, regions in regions_of.items()},
             frozenset(map(check_region, known_regions)),
+            joint,
         )
 
     @classmethod

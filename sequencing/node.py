@@ -50,14 +50,11 @@ class _Ends:
         self._first: tuple[int, str] | None = None
         self._are_several = False
 
-    def are_later_than_another(self, streams: Sequence[tuple[int, str]]) -> list[bool]:
-        """Note a frame that ends in some streams; return of each whether the call has ended another frame in another
-        stream before."""
-        first = self._first
-        later = [self._are_several or (first is not None and stream != first) for stream in streams]
-        self._first = first or streams[0]
-        self._are_several = self._are_several or any(stream != self._first for stream in streams)
-        return later
+    def is_later_than_another(self, stream: tuple[int, str]) -> bool:
+        """Note a frame that ends in a stream; return whether the call has ended one in another stream before."""
+        self._first = self._first or stream
+        self._are_several = self._are_several or stream != self._first
+        return self._are_several
 
 
 _NO_HEADS = Heads()
@@ -498,14 +495,13 @@ class Node:
 
     def _pass_on(self, copies: Sequence[tuple[InstalledStep, StampedFrame]], ends: _Ends) -> None:
         """Pass on a frame: its copies, each to its stream, or, with those that go the same way, to a link."""
-        ending = [(frame.epoch, frame.region) for step, frame in copies if step.next is None]
-        later = iter(ends.are_later_than_another(ending) if ending else ())
         leaving: dict[str, list[StampedFrame]] = {}
         for step, frame in copies:
             stamp = [frame.stamp] if frame.stamp else []
             if step.next is None:
                 self.ended_last += 1
-                stamp.insert(0, b"%d,%d" % (NODE, -self.ended_last if next(later) else self.ended_last))
+                is_later = ends.is_later_than_another((frame.epoch, frame.region))
+                stamp.insert(0, b"%d,%d" % (NODE, -self.ended_last if is_later else self.ended_last))
             for atom in step.atoms:
                 number = self.atom_last.get(atom, 0) + 1
                 self.atom_last[atom] = number

@@ -68,6 +68,7 @@ class Plan:
     that is meant: a value that the server reports and that changes with each start. No process communicates with
     another run. ``first_epoch``: the one that the network began with, which distinguishes it from all others, see
     `first_plan`. ``sole``: the node of a network that has one only, and lists no region: whatever is named is there.
+    ``joint``: the sets of regions, by name, that events can be in at once (`sequencing.joint`).
     """
 
     epoch: int
@@ -80,14 +81,18 @@ class Plan:
     runs: Mapping[str, str] = field(default_factory=dict)
     first_epoch: int = 1
     sole: str = ""
+    joint: frozenset[str] = frozenset()
 
     def epoch_of(self, region: str) -> int:
         """Return the epoch in which a region's numbering began."""
         return self.epochs.get(region, self.epoch)
 
     def without_place(self, regions: Iterable[str]) -> frozenset[str]:
-        """Return those of some regions that have no path. A difference of sets would look at all paths."""
-        return frozenset(region for region in regions if region not in self.paths)
+        """Return those of some regions that have no path, and of sets that the plan does not have.
+
+        A difference of sets would look at all paths.
+        """
+        return frozenset(region for region in regions if region not in self.paths and region not in self.joint)
 
     def begun_after(self, epoch: int, regions: AbstractSet[str]) -> set[str]:
         """Return those of some regions, all of which have a path, whose numbering began after an epoch."""
@@ -202,6 +207,7 @@ class Plan:
             atoms=atoms,
             epochs={region: epoch for region, epoch in self.epochs.items() if region in regions},
             runs={name: run for name, run in self.runs.items() if name in used},
+            joint=frozenset(),
         )
 
     def is_laid_out_as(self, other: Plan) -> bool:
@@ -222,6 +228,7 @@ class Plan:
                 for region, path in self.paths.items()
             },
             "atoms": [{"id": atom.id, "regions": list(atom.regions), "node": atom.node} for atom in self.atoms],
+            **({"joint": sorted(self.joint)} if self.joint else {}),
         }
 
     def head(self) -> dict[str, Any]:
@@ -281,7 +288,8 @@ class Plan:
         )
         if any(begun > epoch for begun in epochs.values()):
             raise ValueError(f"a region's numbering begins after epoch {epoch}")
-        return cls(epoch, version, ordering, nodes, paths, atoms, epochs, runs, first_epoch, sole)
+        joint = frozenset(map(text_of, head.get("joint", ())))
+        return cls(epoch, version, ordering, nodes, paths, atoms, epochs, runs, first_epoch, sole, joint)
 
 
 def first_plan(ordering: Ordering, nodes: Mapping[str, str], now_ms: int) -> Plan:

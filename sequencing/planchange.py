@@ -14,6 +14,7 @@ from typing import Any
 from sequencing.errors import PlanError, UsageError
 from sequencing.everywhere import everywhere
 from sequencing.identity import KeptFor
+from sequencing.joint import regions_in
 from sequencing.names import check_region
 from sequencing.plan import Atom, AtomId, Ordering, Plan, checked_ordering, read_nodes, text_of, whole_of
 
@@ -39,6 +40,8 @@ def change_between(before: Plan, after: Plan) -> dict[str, Any]:
     }
     if regions:
         document["regions"] = regions
+    if after.joint is not before.joint:
+        document |= {key: sorted(sets) for key, sets in _sets_between(before, after).items() if sets}
     if after.atoms is not before.atoms:
         old, new = ({atom.id: atom for atom in plan.atoms} for plan in (before, after))
         if fresh := new.keys() - old.keys():
@@ -50,6 +53,10 @@ def change_between(before: Plan, after: Plan) -> dict[str, Any]:
         if gone := old.keys() - new.keys():
             document["gone"] = sorted(gone)
     return document
+
+
+def _sets_between(before: Plan, after: Plan) -> dict[str, frozenset[str]]:
+    return {"joint": after.joint - before.joint, "apart": before.joint - after.joint}
 
 
 def regions_between(before: Plan, after: Plan) -> set[str]:
@@ -108,6 +115,11 @@ def _changed(before: Plan, document: Mapping[str, Any]) -> Plan:
         if unknown := visited - found.nodes.keys():
             raise ValueError(f"a path visits {min(unknown)!r}, which is not a node of the network")
         found = replace(found, paths=paths if regions else before.paths, epochs=epochs)
+    if document.keys() & {"joint", "apart"}:
+        sets = frozenset(map(text_of, document.get("joint", ())))
+        if not all(region in found.paths for name in sets for region in regions_in(name)):
+            raise ValueError("a set names a region without a path")
+        found = replace(found, joint=(before.joint - frozenset(document.get("apart", ()))) | sets)
     if document.keys() & {"atoms", "gone"}:
         fresh = _fresh_atoms(document, list(regions))
         if not all(found.paths.keys() >= set(atom.regions) and atom.node in found.nodes for atom in fresh):

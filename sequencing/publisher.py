@@ -17,6 +17,7 @@ from sequencing import together
 from sequencing.causal_wait import CausalWait
 from sequencing.errors import GamecastError, PublishUncertain
 from sequencing.frames import FrameKind, PublishedFrame
+from sequencing.joint import is_set, set_name
 from sequencing.keyed import Condition, Named
 from sequencing.node import Answer, Verdict
 from sequencing.outbox import OpenFrame, Outbox, Token
@@ -144,7 +145,7 @@ class Publisher(Generic[Token]):
     ) -> str | None:
         """As `add_keyed`, for an event of several regions, each named once; it names its key in all of them.
 
-        Raises `NotTogether` if all of them have a place, and not all enter the network at one node in one epoch.
+        Raises `NotTogether` if no event can be in all of them; until the plan has them together, it waits.
         """
         states = [self._regions.get(region) or self._begin(region) for region in regions]
         if self._have_parted(states):
@@ -174,7 +175,7 @@ class Publisher(Generic[Token]):
         frame.tokens.append(token)
         self.buffered.events += 1
         self.buffered.bytes += size
-        return lead.node if all(state.node is not None for state in states) else None
+        return lead.node if self._enter_together(states) else None
 
     def mark(self, region: str, body: bytes, token: Token) -> str | None:
         """Buffer a JOIN marker, to go before the events that wait; return the ingress node, as `add` does."""
@@ -225,12 +226,15 @@ class Publisher(Generic[Token]):
         for joint in [*self._joint.values()]:
             self._follow(joint)
 
-    def are_together(self, regions: Iterable[str]) -> bool:
-        """Return whether an event can be published to these regions at once, as far as they have a place."""
+    def can_be_together(self, regions: Iterable[str]) -> bool:
+        """Return whether an event can be published to these regions at once, now or by a later plan."""
         return not self._have_parted([self._regions.get(region) or self._begin(region) for region in regions])
 
     def _have_parted(self, states: Sequence[Outbox[Token]]) -> bool:
-        """Return whether all of some regions have a place, and no event can be in all of them."""
+        """Return whether all of some regions have a place, and no event can ever be in all of them."""
+        plan = self._plan
+        if plan is None or plan.ordering != "overlap":
+            return False
         return all(state.node is not None for state in states) and not self._enter_together(states)
 
     def _follow(self, joint: OpenFrame[Token]) -> None:
@@ -249,11 +253,15 @@ class Publisher(Generic[Token]):
         elif lead.taken is joint:
             for state in states:
                 self.stale.pop(state.name, None)  # one of them has moved
+        self._unready(lead)  # the plan may have them together no more
         self._note(lead)
 
     def _enter_together(self, states: Sequence[Outbox[Token]]) -> bool:
         """Return whether all that the plan orders is ordered against an event of these regions as one."""
-        return self._plan is not None and len(self._plan.nodes) == 1 and enter_together(states)
+        plan = self._plan
+        if plan is None or not enter_together(states):
+            return False
+        return len(plan.nodes) == 1 or set_name(state.name for state in states) in plan.joint
 
     def _states(self, frame: OpenFrame[Token]) -> list[Outbox[Token]]:
         return [self._regions[region] for region in frame.regions]
@@ -292,9 +300,12 @@ class Publisher(Generic[Token]):
             self._note(self._regions[name])
 
     def unassigned(self) -> list[str]:
-        """Return the regions that have events but no place in the plan."""
+        """Return the regions that have events but no place in the plan, and the sets that wait for a plan."""
         regions = self._regions
-        return [region for region in self._unplaced if regions[region].frames or regions[region].taken is not None]
+        found = [region for region in self._unplaced if regions[region].frames or regions[region].taken is not None]
+        waiting = (self._states(frame) for frame in self._joint.values())
+        apart = (states for states in waiting if not self._enter_together(states))
+        return [*found, *dict.fromkeys(set_name(state.name for state in states) for states in apart)]
 
     def waiting_events(self, node: str) -> int:
         """Return how many events a request to this node would carry now."""
@@ -331,7 +342,8 @@ class Publisher(Generic[Token]):
                 self._wait.numbered(state.name, state.taken.run, frame.first + frame.count - 1, frame.count)
             frames.append(frame)
             frame_bytes += len(frame.body) * (1 + len(frame.extras.also))
-        self._in_flight[node] = frames
+        if frames:
+            self._in_flight[node] = frames
         self._woken.discard(node)
         return frames
 
@@ -379,12 +391,16 @@ class Publisher(Generic[Token]):
     def failed(
         self, regions: Iterable[str], *, under_way: GamecastError, waiting: GamecastError
     ) -> list[Resolved[Token]]:
-        """Give up all events of some regions: with one error what may have been accepted, with another what was not.
+        """Give up all events of some regions, or sets: with one error what may have been accepted, with another what
+        was not.
 
         What is answered about them later is ignored.
         """
         failed: list[Resolved[Token]] = []
         for region in regions:
+            if is_set(region):
+                failed += self._fail_set(region, under_way=under_way, waiting=waiting)
+                continue
             state = self._regions[region]
             if state.taken is not None:
                 is_refused = state.refused is not None and not state.is_uncertain
@@ -392,6 +408,16 @@ class Publisher(Generic[Token]):
             failed += self._fail_waiting(state, waiting)
             self._unready(state)
         return failed
+
+    def _fail_set(self, name: str, *, under_way: GamecastError, waiting: GamecastError) -> Iterator[Resolved[Token]]:
+        for frame in [frame for frame in self._joint.values() if set_name(frame.regions) == name]:
+            lead = self._regions[frame.regions[0]]
+            if lead.taken is not frame:
+                yield self._fail_joint(frame, waiting)
+                continue
+            is_certain = lead.refused is not None and not any(state.is_uncertain for state in self._states(frame))
+            yield self._fail_taken(lead, waiting if is_certain else under_way)
+            self._note(lead)
 
     def renew(self, regions: Iterable[str], incarnation: int) -> None:
         """Go on publishing in some regions under a new incarnation.

@@ -84,7 +84,7 @@ class Session(Generic[Token]):
         """The same for an event that names a key, or has conditions."""
         self.publish_joint = self._publisher.add_joint
         """The same for an event of several regions."""
-        self.are_together = self._publisher.are_together
+        self.can_be_together = self._publisher.can_be_together
         self.buffered = self._publisher.buffered
         """How much waits without a fate."""
         self._generation = 0
@@ -151,7 +151,7 @@ class Session(Generic[Token]):
         return self._subscriber.held(region)
 
     def unassigned(self) -> list[str]:
-        """Return the regions that have events but no place in the plan."""
+        """Return the regions that have events but no place in the plan, and the sets that wait for a plan."""
         return self._publisher.unassigned()
 
     def published_regions(self) -> list[str]:

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 
 from sequencing.changes import Changes
 from sequencing.homes import homes_of
+from sequencing.joint import regions_in
 from sequencing.listing import listed
 from sequencing.node import Node
 from sequencing.plan import Plan
@@ -50,7 +51,11 @@ def following_on_one_node(
     record, grown, moving = begun(record, changes, interests, nodes=nodes, announced=announced)
     plan, members = record.plan, still_wanted(grown, interests, away)
     is_known = announced and all(grown[name] == record.members.get(name) for name in moving)
-    if is_lost or is_late(plan, changes.joining, interests) or not (is_known or _are_of_one_epoch(plan, grown, moving)):
+    plan = replace(plan, joint=plan.joint | changes.joint) if changes.joint else plan
+    record = replace(record, plan=plan)
+    are_apart = not all(_are_of_one_epoch(plan, regions_in(name)) for name in changes.joint)
+    in_place = not are_apart and (is_known or all(_are_of_one_epoch(plan, grown[name]) for name in moving))
+    if is_lost or is_late(plan, changes.joining, interests) or not in_place:
         return replace(record, plan=replace(plan, epoch=plan.epoch + 1, version=1, epochs={}), members=members)
     # Once it is announced, nothing of a region that was left is in flight.
     return replace(record, members=members if announced else grown)
@@ -73,7 +78,7 @@ def begun(
         behind, abandoned = record.behind, (*abandoned, record.plan)
         members, moving = union(members, record.leaving), moving.union(record.leaving)
     known = record.plan.nodes if nodes is None else nodes
-    homes = homes_of(record.plan, members, changes.joining, changes.missing, known)
+    homes = homes_of(record.plan, members, changes.joining, changes.missing, known, changes.joint)
     following = replace(
         record,
         plan=replace(record.plan.with_regions(sorted(changes.missing), nodes, homes), runs=changes.runs),
@@ -118,9 +123,9 @@ def union(members: Members, joining: Members) -> dict[str, frozenset[str]]:
     return {**members, **{name: members.get(name, nothing) | regions for name, regions in joining.items()}}
 
 
-def _are_of_one_epoch(plan: Plan, members: Members, moving: Iterable[str]) -> bool:
-    """Return whether each of some subscribers has regions of one epoch, which the node orders."""
-    return not plan.epochs or all(len(set(map(plan.epoch_of, members[name]))) <= 1 for name in moving)
+def _are_of_one_epoch(plan: Plan, regions: Iterable[str]) -> bool:
+    """Return whether regions are of one epoch, so that the node orders them."""
+    return not plan.epochs or len(set(map(plan.epoch_of, regions))) <= 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,9 +72,9 @@ def fail(outboxes: Sequence[Outbox[Token]], error: GamecastError) -> tuple[OpenF
 
 
 def not_together(regions: Sequence[str]) -> NotTogether:
-    """Return the error for regions that do not enter the network at one node, in one epoch."""
+    """Return the error for regions of a network that orders double overlaps only."""
     named = ", ".join(repr(region) for region in regions)
     return NotTogether(
-        f"no event can be in {named} at once: that takes a network of one node, which has kept all since it began. "
-        "Publish to each"
+        f"no event can be in {named} at once: with ordering='overlap' that takes a network of one node, which has kept "
+        "all since it began. Publish to each"
     )

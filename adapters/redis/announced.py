@@ -17,6 +17,7 @@ import orjson
 from adapters.redis.controlkeys import ControlKeys
 from sequencing.errors import PlanError
 from sequencing.identity import KeptFor, differing
+from sequencing.joint import is_set
 from sequencing.plan import Plan
 from sequencing.planchange import NOTHING, change_between, changed
 from sequencing.record import WIRE, Interest, Members, Record
@@ -69,7 +70,8 @@ People = Mapping[str, PeopleChange]
 class Told(NamedTuple):
     """One announcement: the plan, the parts of the plans before it that end, and what changes for whom.
 
-    ``born``: the regions that have a place for the first time. ``is_growth``: whether nothing else changes in the plan.
+    ``born``: the regions that have a place for the first time, and the sets that the plan has for the first time.
+    ``is_growth``: whether nothing else changes in the plan.
     """
 
     plan: Plan
@@ -202,7 +204,7 @@ def announcement(before: Record | None, after: Record, token: str) -> Announceme
         news["behind"] = behind
     if people := people_between(before, told):
         news["people"] = people_document(people)
-    bare = plan if plan.sole else replace(plan, paths={}, epochs={}, atoms=())
+    bare = plan if plan.sole else replace(plan, paths={}, epochs={}, atoms=(), joint=frozenset())
     head = {"plan": change_between(NOTHING, bare), "behind": behind, "token": token}
     names = frozenset(people) if _is_growth(change, plan_of(before)) else None
     return Announcement(_MARK + orjson.dumps(news), _MARK + orjson.dumps(head), _row_commands(change, plan), names)
@@ -231,6 +233,7 @@ class Entry(NamedTuple):
         if not all(entry.plan.keys() <= _OF_GROWTH and entry.stays_in_epoch for entry in (self, later)):
             return None
         regions, more = self.plan.get("regions", {}), later.plan.get("regions", {})
+        joint = [*self.plan.get("joint", ()), *later.plan.get("joint", ())]
         if later.after != f"{self.plan['epoch']}-{self.plan['version']}" or not regions.keys().isdisjoint(more):
             return None
         if not all(regions.keys().isdisjoint(joined) for _, joined, *_ in later.people.values()):
@@ -238,7 +241,7 @@ class Entry(NamedTuple):
         people = dict(self.people)
         for name, entry in later.people.items():
             people[name] = _person_after(people[name], entry) if name in people else entry
-        plan = {**later.plan, "regions": {**regions, **more}}
+        plan = {**later.plan, "regions": {**regions, **more}} | ({"joint": joint} if joint else {})
         return Entry(self.after, plan, later.behind, people, self.text + later.text)
 
     def told_after(self, before: Plan | None) -> Told:
@@ -250,14 +253,16 @@ class Entry(NamedTuple):
         try:
             people = read_people(self.people)
             regions = self.plan.get("regions", {})
-            born = frozenset(region for region in regions if region not in known.paths)
+            born = frozenset(region for region in regions if region not in known.paths).union(
+                self.plan.get("joint", ())
+            )
             is_growth = _is_growth(self.plan, known)
             return Told(plan, tuple(map(Plan.from_document, self.behind)), people, born, is_growth)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise PlanError(f"this is not the news of a gamecast network: {error!r}") from error
 
 
-_OF_GROWTH = {"epoch", "version", "regions"}
+_OF_GROWTH = {"epoch", "version", "regions", "joint"}
 
 
 def _is_growth(change: Mapping[str, Any], before: Plan) -> bool:
@@ -297,8 +302,10 @@ def _row_commands(document: Mapping[str, Any], after: Plan) -> list[tuple[Any, .
     ]
     commands += write_all("HSET", ControlKeys.atoms, rows)
     commands += write_all("HDEL", ControlKeys.atoms, [(number,) for number in document.get("gone", ())])
-    if here:
-        commands += write_all("SREM", ControlKeys.published, [(region,) for region in here])
+    joint = document.get("joint", ())
+    commands += write_all("HSET", ControlKeys.regions, [(name, "") for name in joint])
+    commands += write_all("HDEL", ControlKeys.regions, [(name,) for name in document.get("apart", ())])
+    commands += write_all("SREM", ControlKeys.published, [(name,) for name in (*here, *joint)])
     return commands
 
 
@@ -340,14 +347,18 @@ async def read_announced(pipeline: Pipeline) -> Record | None:
 def _plan(document: Any, regions: Sequence[bytes], atoms: Sequence[bytes]) -> Plan:
     rows: dict[str, list[Any]] = {}
     try:
-        for region, entry in zip(regions[::2], regions[1::2], strict=True):
+        joint: list[str] = []
+        for region, entry in zip(map(bytes.decode, regions[::2]), regions[1::2], strict=True):
+            if is_set(region):
+                joint.append(region)
+                continue
             epoch, *path = entry.decode().split(" ")
-            rows[region.decode()] = [int(epoch), *path]
+            rows[region] = [int(epoch), *path]
         fresh = []
         for number, entry in sorted(zip(map(int, atoms[::2]), atoms[1::2], strict=True)):
             node, *members = orjson.loads(entry)
             fresh.append([number, node, members])
-        return changed(NOTHING, {**document["plan"], "regions": rows, "atoms": fresh})
+        return changed(NOTHING, {**document["plan"], "regions": rows, "atoms": fresh, "joint": joint})
     except (KeyError, ValueError, TypeError, UnicodeDecodeError) as error:
         raise PlanError(f"this is not the plan of a gamecast network: {error!r}") from error
 

@@ -416,14 +416,11 @@ local function egress_of(step, frame)
   return step[2] == '-' and prefix .. 'egress:' .. frame.epoch .. ':' .. frame.region
 end
 
--- Whether the call has ended another frame in another stream before.
-local function is_later(key)
-  return are_several_ends or (first_end ~= nil and key ~= first_end)
-end
-
-local function note_end(key)
+-- The number of a frame that ends: marked if the call has ended another one in another stream before.
+local function end_number(key)
   first_end = first_end or key
   are_several_ends = are_several_ends or key ~= first_end
+  return NODE .. (are_several_ends and ',-' or ',') .. draw(NODE, 1)
 end
 
 local function stamp_of(step, frame, number)
@@ -455,9 +452,7 @@ end
 local function pass_on(step, frame)
   local key = egress_of(step, frame)
   if key then
-    local number = NODE .. (is_later(key) and ',-' or ',') .. draw(NODE, 1)
-    note_end(key)
-    append(key, frame, stamp_of(step, frame, number))
+    append(key, frame, stamp_of(step, frame, end_number(key)))
   else
     send(step[2], frame, frame.region, int(frame.last), stamp_of(step, frame))
   end
@@ -465,17 +460,12 @@ end
 
 -- The copies of a frame of several regions: they follow one another, and those that go the same way are one entry.
 local function pass_on_all(parts)
-  local ending, targets, leaving, later = {}, {}, {}, {}
-  for i, part in ipairs(parts) do
-    local key = egress_of(steps[part.step_field], part)
-    later[i] = key and is_later(key)
-  end
-  for i, part in ipairs(parts) do
+  local targets, leaving = {}, {}
+  for _, part in ipairs(parts) do
     local step = steps[part.step_field]
     local key = egress_of(step, part)
     if key then
-      local number = NODE .. (later[i] and ',-' or ',') .. draw(NODE, 1)
-      ending[#ending + 1] = { key, part, stamp_of(step, part, number) }
+      append(key, part, stamp_of(step, part, end_number(key)))
     else
       local way = leaving[step[2]]
       if not way then
@@ -485,10 +475,6 @@ local function pass_on_all(parts)
       local n = #way.regions + 1
       way.regions[n], way.lasts[n], way.stamps[n] = part.region, int(part.last), stamp_of(step, part)
     end
-  end
-  for _, each in ipairs(ending) do
-    note_end(each[1])
-    append(each[1], each[2], each[3])
   end
   for _, target in ipairs(targets) do
     local way = leaving[target]

@@ -27,6 +27,7 @@ from adapters.redis.probe import ServerProbe, text, whole
 from adapters.redis.rows import read_begun, read_interests, read_standings
 from adapters.urls import as_user_of, redacted
 from sequencing.errors import GamecastError, PlanError
+from sequencing.joint import label
 from sequencing.keyspace import NodeKeys
 from sequencing.listing import listed
 from sequencing.plan import Plan
@@ -98,7 +99,7 @@ async def survey(url: str, *, regions: bool = False) -> NetworkState:
             published = listed(published, interests, await _begun(asked.get(published.plan.sole), published.plan))
             plan = published.plan
         leader, lease_ms = await _leader(control)
-        publishing = await control.ask("SMEMBERS", ControlKeys.published) or ()
+        names = [*map(text, await control.ask("SMEMBERS", ControlKeys.published) or ())]
         state = NetworkState(
             where=redacted(url),
             control=described,
@@ -108,7 +109,7 @@ async def survey(url: str, *, regions: bool = False) -> NetworkState:
             lease_ms=lease_ms,
             nodes=tuple(nodes),
             connections=await _connections(control, published, interests),
-            unplaced=frozenset(map(text, publishing)).difference(plan.paths if plan is not None else ()),
+            unplaced=frozenset(map(label, plan.without_place(names) if plan is not None else names)),
             regions=await _regions(plan, asked) if regions and plan is not None else (),
         )
         now = await _published(control)  # last, so that everything read before belongs to that plan, or to a later one

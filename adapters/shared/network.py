@@ -329,7 +329,7 @@ class SharedView(ControlClient):
         self._viewpoint.await_places(regions)
         self._shared.news.await_places(self)
         newest = self._shared.news.after(None)
-        placed = frozenset(region for region in regions for told in newest or () if region in told.plan.paths)
+        placed = regions - newest[-1].plan.without_place(regions) if newest else frozenset[str]()
         if placed:
             # They were given one in an announcement that did not concern this connection then.
             self._wants_newest = True

@@ -224,6 +224,16 @@ class Client:
         self._working()
         await self._network.declare_overlaps(expected)
 
+    async def declare_joint(self, sets: Iterable[tuple[str, ...]]) -> None:
+        """Declare sets of regions that events will be published to at once, so that the first of these need not wait.
+
+        On several nodes, the regions of a set enter the network at one of them from then on, and so do those of sets
+        that share a region: where all sets are chained, all events enter at one node. A set that was published to is
+        declared by that. Declared is declared, as in `declare_overlaps`. Returns when events can be published. Raises
+        `InvalidName`, `NotTogether` as `publish` does, and `UsageError` for a set of less than two regions.
+        """
+        await self._working()[0].declare_joint(sets)
+
     async def publish(
         self, region: Regions, payload: Any, *, key: str | None = None, only_if: OnlyIf = NO_CONDITION
     ) -> Receipt:
@@ -243,8 +253,9 @@ class Client:
 
         ``region``: a tuple of several publishes the event to all of them at once, or to none. It has one place in the
         order, and comes once to each that has any of them: see `Event.regions`. The receipt has `Receipt.positions`. It
-        names its key in all of them; ``only_if`` names (region, key). Raises `NotTogether` where the regions do not
-        enter the network together: on several nodes, and in causal order.
+        names its key in all of them; ``only_if`` names (region, key). On several nodes, the first event of a set waits
+        for a plan that has its regions together: see `declare_joint`. Raises `NotTogether` in causal order, and on
+        several nodes that order double overlaps only.
         """
         outgoing = self._halves()[0]
         if key is None and only_if is NO_CONDITION and type(region) is str:

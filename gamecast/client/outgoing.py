@@ -39,6 +39,7 @@ from sequencing.errors import (
     Unreachable,
     UsageError,
 )
+from sequencing.joint import is_set, label, set_name
 from sequencing.names import check_region
 from sequencing.plan import Plan
 from sequencing.session import Effects, Session
@@ -95,6 +96,8 @@ class Outgoing:
         self._renewing: asyncio.Task[None] | None = None
         self._asking: set[asyncio.Task[None]] = set()
         self._came_back = asyncio.Event()
+        self._plan: Plan | None = None
+        self._plan_came = asyncio.Event()
         self.on_unplaced: Callable[[], None] = self._room.set
         self.is_closing = False
         self._fit_regions: set[str] = set()
@@ -179,7 +182,7 @@ class Outgoing:
             calls.append((first, self._encoded(first, payload), type(payload) is bytes, told))
             if told.regions:
                 self._require_all_fit(told.regions)
-                if not self._session.are_together(told.regions):
+                if not self._session.can_be_together(told.regions):
                     raise not_together(told.regions)
         future: asyncio.Future[list[Receipt]] = asyncio.Future(loop=self._loop)
         bundle = Bundle(future, [first for first, *_ in calls])
@@ -200,6 +203,7 @@ class Outgoing:
         self._fit_regions.clear()
         self._room.set()
         self._came_back.set()
+        self._plan_came.set()
         for node in self._nodes.values():
             node.wake.set()
         try:
@@ -276,7 +280,7 @@ class Outgoing:
         if node is not None:
             self._nodes[node].wake.set()
         else:
-            for each in about.regions or (region,):
+            for each in (*about.regions, set_name(about.regions)) if about.regions else (region,):
                 self._await_place(each)
 
     def _publish_joint(self, encoded: bytes, binary: bool, token: Token, about: About) -> str | None:
@@ -316,16 +320,12 @@ class Outgoing:
             async with asyncio.timeout(ASK_S_MAX):
                 error = await self._network.no_leader_error()
         except TimeoutError:
-            error = Unreachable(
-                f"no plan has a place for region {region!r} yet, and the control Redis does not answer: see that its "
-                "server runs"
-            )
+            error = Unreachable(f"{_no_place(region)}, and the control Redis does not answer: see that its server runs")
         except GamecastError as failed:
             error = failed
         if region in self._session.unassigned():
             self._unplaced.discard(region)
-            none = Unreachable(f"no plan has a place for region {region!r} yet: `gamecast doctor` may tell why")
-            self._fail([region], error or none)
+            self._fail([region], error or Unreachable(f"{_no_place(region)}: `gamecast doctor` may tell why"))
 
     def watch_stale(self) -> None:
         """Give events up whose ingress does not know their region, when no plan comes that tells where else to go."""
@@ -349,8 +349,31 @@ class Outgoing:
         for region in self._session.unassigned():
             self._await_place(region)
 
+    async def declare_joint(self, sets: Iterable[Any]) -> None:
+        """See `Client.declare_joint`."""
+        names: set[str] = set()
+        for regions in sets:
+            if not isinstance(regions, tuple) or len(regions) == 1:
+                raise UsageError(f"declare_joint takes tuples of two regions or more, not {regions!r}")
+            _, told = about_event(regions, None, NO_CONDITION)
+            self._require_all_fit(told.regions)
+            if not self._session.can_be_together(told.regions):
+                raise not_together(told.regions)
+            names |= {*told.regions, set_name(told.regions)}
+        for name in names:
+            self._await_place(name)
+        try:
+            async with asyncio.timeout(self._limits.publish_timeout_s):
+                while self._plan is None or self._plan.without_place(names):
+                    self._require_open()
+                    self._plan_came.clear()
+                    await self._plan_came.wait()
+        except TimeoutError:
+            missing = sorted(names if self._plan is None else self._plan.without_place(names))
+            raise Unreachable(f"{_no_place(missing[-1])}: `gamecast doctor` may tell why") from None
+
     def unplaced(self) -> frozenset[str]:
-        """Return the regions that events wait for a place for, and those that did."""
+        """Return the regions and sets that events wait for a place for, and those that did."""
         return frozenset(self._unplaced)
 
     def follow(self, plan: Plan) -> None:
@@ -359,6 +382,8 @@ class Outgoing:
             self._unfit = UsageError(f"the network's order is {plan.ordering}: connect with ordering={plan.ordering!r}")
             self._fit_regions.clear()
             self.fail(self._unfit)
+        self._plan = plan
+        self._plan_came.set()
         for service in self._nodes.values():
             service.lane.follow(plan)
         for node in self._nodes.keys() - plan.ingresses:
@@ -440,3 +465,10 @@ class Outgoing:
             f"{self._buffered.events:,} events of {self._buffered.bytes:,} bytes wait for their "
             "ingress already: publish slower, or raise buffer_events_max and buffer_bytes_max"
         )
+
+
+def _no_place(name: str) -> str:
+    """Return what is missing, of a region or a set."""
+    if is_set(name):
+        return f"no plan has regions {label(name)} together yet"
+    return f"no plan has a place for region {name!r} yet"

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
 from laboratory.exploration.explorer import frozen
 from laboratory.simulation.network import events_in
 from sequencing.delivery import Delivery
-from sequencing.frames import FrameKind, LinkedFrame, PublishedFrame, StampedFrame
+from sequencing.frames import CARRIES_EVENTS, LinkedFrame, PublishedFrame, StampedFrame
 from sequencing.node import Node
 from sequencing.plan import AtomId, Plan, Step
 from sequencing.publisher import Publisher
 from sequencing.ready import Missing, Ready
+from sequencing.steps import InstalledStep
 
 START, JOIN = b"START", b"JOIN"
 
-LaneRule = Literal["cut", "place"]
-"""``cut``: frames that were not read may precede those that were; ``place``: nodes' numbers are not comparable."""
+LaneRule = Literal["cut", "place", "bundle"]
+"""``cut``: frames that were not read may precede those that were; ``place``: nodes' numbers are not comparable;
+``bundle``: the copies of an event of several regions pass a link as one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +37,14 @@ class Say:
     after: tuple[str, ...] = ()
     kind: Literal["event", "start", "join"] = "event"
     atom: int = 0
+    also: tuple[str, ...] = ()
+    """The further regions of an event. It is delivered once, at the first copy that comes; so is one that clients
+    publish to each region by itself, under one name."""
+
+    @property
+    def regions(self) -> tuple[str, ...]:
+        """All of its regions."""
+        return self.region, *self.also
 
 
 @dataclass(frozen=True)
@@ -79,11 +89,19 @@ class NodeView(NamedTuple):
     started: frozenset[tuple[int, str]]
 
 
+class _Unbundling(Node):
+    """A node that has each copy of an event pass a link by itself."""
+
+    def _pass_on(self, copies: Sequence[tuple[InstalledStep, StampedFrame]], ends: Any) -> None:
+        for copy in copies:
+            super()._pass_on([copy], ends)
+
+
 class NodeActor:
     """A node. It remembers the requests that it had, when they may come a second time."""
 
     def __init__(self, cast: Cast, name: str) -> None:
-        self.node = Node(name)
+        self.node = Node(name) if cast.without != "bundle" else _Unbundling(name)
         self._plan, self._remembers = cast.plan, cast.faults > 0
         self._beginning = cast.beginning
         self.requests: list[tuple[PublishedFrame, ...]] = []
@@ -228,7 +246,11 @@ class ClientActor:
             if self._keeps_past:
                 said = (earlier.event for earlier in self.says[: self.story.said - 1])
                 self.story.past[say.event] = frozenset(self.story.delivered).union(said)
-            self.publisher.add(say.region, say.event.encode(), binary=True, sent_at_ns=0, token=say.event)
+            payload = say.event.encode()
+            if say.also:
+                self.publisher.add_joint(say.regions, payload, True, 0, say.event)
+            else:
+                self.publisher.add(say.region, payload, binary=True, sent_at_ns=0, token=say.event)
         else:
             body = JOIN if say.kind == "join" else b"%b %d" % (START, say.atom)
             self.publisher.mark(say.region, body, say.event)
@@ -240,7 +262,7 @@ class ClientActor:
             assert not isinstance(item, Missing), item
             if item.meta.publisher == self.name:
                 self._passed(item)
-            self.story.delivered += events_of(item)
+            self.story.delivered += [event for event in events_of(item) if event not in self.story.delivered]
         self._nudge()
 
     def _nudge(self) -> None:
@@ -257,4 +279,4 @@ class ClientActor:
 
 def events_of(item: Ready) -> list[str]:
     """The events of a frame; a marker has none."""
-    return events_in(item.frame.body) if item.meta.kind == FrameKind.EVENTS else []
+    return events_in(item.frame.body) if item.meta.kind in CARRIES_EVENTS else []

@@ -12,13 +12,31 @@ from laboratory.exploration.actors import Cast, Say
 from laboratory.exploration.explorer import Exploration, explore
 from laboratory.exploration.script import written
 from laboratory.exploration.worlds import World
-from laboratory.exploration.worlds_enumerated import Members, one_each, one_way_or_not, planned, sound_plans
+from laboratory.exploration.worlds_enumerated import (
+    Members,
+    one_each,
+    one_way_or_not,
+    planned,
+    sound_plans,
+    together,
+)
+from sequencing.conditions import violations
 from sequencing.plan import Plan
 
 BOTH: Members = {"s1": ("a", "b"), "s2": ("a", "b")}
 ALL_THREE: Members = {"s1": ("a", "b", "c"), "s2": ("a", "b", "c")}
 RING: Members = {"s1": ("a", "b"), "s2": ("b", "c"), "s3": ("c", "a")}
 SENDERS: Members = {"P": ("G1", "G2"), "Q": ("G2", "G3"), "R": ("G1", "G3")}
+ONE_EACH: Members = {"s1": ("a",), "s2": ("b",)}
+COMMON: Members = {"s1": ("a", "c"), "s2": ("b", "c")}
+TWO_PAIRS: Members = {"s1": ("a", "c"), "s2": ("b", "d")}
+AB = "ab"
+_JOINT, _ONE = Say("x", "p", "a", also=("b",)), (Say("y", "q", "c"),)
+
+
+def _twice(event: str) -> tuple[Say, ...]:
+    """Return an event that is published to a and b by itself, in requests that do not wait for each other."""
+    return tuple(Say(event, f"{event}{region}", region) for region in AB)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +113,48 @@ def two_counters() -> Counterexample:
     return _smallest("two-counters", "The numbers of two nodes tell nothing about each other.", iter([cast]))
 
 
+def joint_in_two_requests() -> Counterexample:
+    """Two events to a and b, each in two requests, the second copy dropped by those who have had the first."""
+    casts = (
+        Cast(plan, ONE_EACH, (*_twice("x"), *_twice("y")), lanes=True) for plan in planned(ONE_EACH, "acyclic", 2, [AB])
+    )
+    return _smallest("joint-in-two-requests", "An event to two regions in two requests is two events.", casts)
+
+
+def joint_from_two_ingresses() -> Counterexample:
+    """An event to a and b whose copies enter where each region does, with no other event of two regions."""
+    plans = (plan for plan in sound_plans(COMMON, "acyclic", 2) if plan.paths["a"][0] != plan.paths["b"][0])
+    casts = (Cast(plan, COMMON, (*_twice("x"), *_ONE), lanes=True) for plan in plans)
+    return _smallest("joint-from-two-ingresses", "Copies that enter at two nodes have two places in the order.", casts)
+
+
+def joint_apart_on_links() -> Counterexample:
+    """The copies enter at one node, in one step, and pass the next link one by one."""
+    plans = together(sound_plans(COMMON, "acyclic", 2), AB)
+    casts = (Cast(plan, COMMON, (_JOINT, *_ONE), lanes=True, without="bundle") for plan in plans)
+    return _smallest("joint-apart-on-links", "Copies that pass a link one by one let others between them.", casts)
+
+
+def joint_by_overlap() -> Counterexample:
+    """All as designed, where only double overlaps are ordered."""
+    plans = together(sound_plans(COMMON, "overlap", 2), AB)
+    casts = (Cast(plan, COMMON, (_JOINT, *_ONE), lanes=True) for plan in plans)
+    return _smallest("joint-by-overlap", "Ordering double overlaps alone leaves two copies to chance.", casts)
+
+
+def joint_between_components() -> Counterexample:
+    """All as designed, but the sets tie components that use an edge in both directions, as nothing else ties them."""
+
+    def plans() -> Iterator[Plan]:
+        for plan in together(one_way_or_not(TWO_PAIRS, "acyclic", 2), AB, "cd"):
+            if all(not violations(plan.only(frozenset(regions))) for regions in TWO_PAIRS.values()):
+                yield plan
+
+    says = _JOINT, Say("y", "q", "c", also=("d",))
+    casts = (Cast(plan, TWO_PAIRS, says, lanes=True) for plan in plans())
+    return _smallest("joint-between-components", "Sets that no plan knows tie what was planned apart.", casts)
+
+
 SEARCHES: dict[str, Callable[[], Counterexample]] = {
     "without-c3": without_c3,
     "causality": causes_by_overlaps,
@@ -102,6 +162,11 @@ SEARCHES: dict[str, Callable[[], Counterexample]] = {
     "atom-in-place": atom_in_place,
     "half-a-look": half_a_look,
     "two-counters": two_counters,
+    "joint-in-two-requests": joint_in_two_requests,
+    "joint-from-two-ingresses": joint_from_two_ingresses,
+    "joint-apart-on-links": joint_apart_on_links,
+    "joint-by-overlap": joint_by_overlap,
+    "joint-between-components": joint_between_components,
 }
 
 

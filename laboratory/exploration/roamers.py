@@ -13,7 +13,8 @@ from laboratory.simulation.lines import plan_along
 from laboratory.simulation.network import events_in
 from placement.planner import make_plan
 from sequencing.cut import ReadResult
-from sequencing.frames import FrameKind, LinkedFrame, StampedFrame, own_number, parse_meta
+from sequencing.frames import CARRIES_EVENTS, LinkedFrame, StampedFrame, own_number, parse_meta
+from sequencing.joint import set_name
 from sequencing.manager import next_record
 from sequencing.membership import Membership
 from sequencing.node import Node
@@ -117,7 +118,7 @@ class PlannedNode:
                 stream: tuple(
                     e
                     for frame in frames
-                    if parse_meta(frame.meta).kind == FrameKind.EVENTS
+                    if parse_meta(frame.meta).kind in CARRIES_EVENTS
                     for e in events_in(frame.body)
                 )
                 for stream, frames in streams
@@ -219,7 +220,7 @@ class RoamerView(NamedTuple):
     buffered: int
     wanted: frozenset[str]
     joined: frozenset[str]
-    delivered: tuple[tuple[str, str, str, float, Missing | None], ...]
+    delivered: tuple[tuple[str, str, str, float, Missing | None, bool], ...]
     published: tuple[tuple[str, str], ...]
     sessions: tuple[tuple[str, int, int | None], ...]
     past: Mapping[str, frozenset[str]]
@@ -229,7 +230,7 @@ class RoamerView(NamedTuple):
 class _Diary:
     acted: int = 0
     heard: int = 0
-    delivered: list[tuple[str, str, str, float, Missing | None]] = field(default_factory=list)
+    delivered: list[tuple[str, str, str, float, Missing | None, bool]] = field(default_factory=list)
     published: list[tuple[str, str]] = field(default_factory=list)
     sessions: list[tuple[str, int, int | None]] = field(default_factory=list)
     past: dict[str, frozenset[str]] = field(default_factory=dict)
@@ -311,9 +312,10 @@ class Roamer:
             if self.causal:
                 delivered = (entry[0] for entry in self.diary.delivered)
                 self.diary.past[event] = frozenset(delivered).union(entry[0] for entry in self.diary.published)
-            self.diary.published.append((event, region))
-            if self.session.publish(region, event.encode(), binary=True, sent_at_ns=0, token=event) is None:
-                self.diary.unplaced.add(region)
+            regions = tuple(region.split("+"))
+            self.diary.published.append((event, regions[0]))
+            if self._publish(regions, event) is None:
+                self.diary.unplaced |= {*regions, set_name(regions)}
         elif what == "join":
             self._carry_out(self.session.subscribe([region]))
         elif what == "leave":
@@ -323,16 +325,23 @@ class Roamer:
                 self._left(region)
             self._carry_out(effects)
 
+    def _publish(self, regions: tuple[str, ...], event: str) -> str | None:
+        if len(regions) > 1:
+            return self.session.publish_joint(regions, event.encode(), True, 0, event)
+        return self.session.publish(regions[0], event.encode(), True, 0, event)
+
     def _carry_out(self, effects: Effects[str]) -> None:
         diary = self.diary
         for resolved in effects.resolve:
             assert resolved.error is None, resolved.error
         for item in effects.deliver:
             if isinstance(item, Missing):
-                diary.delivered.append(("", item.region, "", 0.0, item))
+                diary.delivered.append(("", item.region, "", 0.0, item, False))
             else:
+                had = {event for event, *_ in diary.delivered}
                 diary.delivered += [
-                    (event, item.frame.region, event.split(".")[1], 0.0, None) for event in events_of(item)
+                    (event, item.frame.region, event.split(".")[1], 0.0, None, event in had)
+                    for event in events_of(item)
                 ]
                 assert item.meta.publisher != self.name or own_number(item.frame.meta, 1, item.frame.region)
         current = {name for name, _, until in diary.sessions if until is None}

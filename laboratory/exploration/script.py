@@ -32,6 +32,7 @@ from laboratory.exploration.actors import Cast, LaneRule, Say
 from laboratory.exploration.explorer import Label, State
 from laboratory.exploration.worlds import World
 from sequencing.errors import InvalidInput
+from sequencing.joint import regions_in, set_name
 from sequencing.plan import Atom, AtomId, Ordering, Plan
 
 
@@ -108,6 +109,7 @@ def read_cast(head: str) -> Cast:
     atoms: list[Atom] = []
     subscribers: dict[str, tuple[str, ...]] = {}
     says: list[Say] = []
+    sets: list[str] = []
     joiner: tuple[str, str] | None = None
     causal = lanes = False
     without: LaneRule | None = None
@@ -130,8 +132,11 @@ def read_cast(head: str) -> Cast:
                 atoms.append(Atom(AtomId(int(number)), tuple(regions), node))
             case ["subscriber", name, *regions]:
                 subscribers[name] = tuple(regions)
-            case ["event", event, "by", sender, "in", region, *after]:
-                says.append(Say(event, sender, region, tuple(after[1:])))
+            case ["together", *regions]:
+                sets.append(set_name(regions))
+            case ["event", event, "by", sender, "in", place, *after]:
+                region, *also = place.split("+")
+                says.append(Say(event, sender, region, tuple(after[1:]), also=tuple(also)))
             case ["start", event, "by", sender, "in", region, "of", atom]:
                 says.append(Say(event, sender, region, kind="start", atom=int(atom)))
             case ["join", event, "by", sender, "in", region]:
@@ -139,7 +144,7 @@ def read_cast(head: str) -> Cast:
                 joiner = sender, region
             case _:
                 raise InvalidInput(f"not a line of a scenario's head: {line!r}")
-    plan = Plan(1, 1, ordering, dict.fromkeys(nodes, ""), paths, tuple(atoms))
+    plan = Plan(1, 1, ordering, dict.fromkeys(nodes, ""), paths, tuple(atoms), joint=frozenset(sets))
     beginning = frozenset(say.atom for say in says if say.kind == "start")
     return Cast(
         plan,
@@ -163,6 +168,7 @@ def _head(cast: Cast) -> Iterator[str]:
     yield from (f"node {name}" for name in plan.nodes)
     yield from (f"path {' '.join([region, *path])}" for region, path in plan.paths.items())
     yield from (f"atom {atom.id} at {atom.node} orders {' '.join(atom.regions)}" for atom in plan.atoms)
+    yield from (f"together {' '.join(regions_in(name))}" for name in sorted(plan.joint))
     yield from (f"subscriber {' '.join([name, *regions])}" for name, regions in cast.regions_of.items())
     for say in cast.says:
         end: dict[Literal["event", "start", "join"], str] = {
@@ -170,4 +176,4 @@ def _head(cast: Cast) -> Iterator[str]:
             "start": f" of {say.atom}",
             "join": "",
         }
-        yield f"{say.kind} {say.event} by {say.sender} in {say.region}{end[say.kind]}"
+        yield f"{say.kind} {say.event} by {say.sender} in {'+'.join(say.regions)}{end[say.kind]}"

@@ -169,7 +169,7 @@ class World:
             missing = [
                 say.event
                 for say in self.cast.says
-                if say.kind == "event" and say.region in regions and say.event not in view.delivered
+                if say.kind == "event" and not regions.isdisjoint(say.regions) and say.event not in view.delivered
             ]
             if view.held:
                 yield f"deadlock: {name} holds {view.held} frames for ever, and never delivers {' '.join(missing)}"
@@ -179,15 +179,18 @@ class World:
                 yield f"liveness: {name} can never publish what it has said"
 
     def _disorder(self, delivered: Sequence[tuple[str, ...]]) -> Iterator[str]:
-        by_event = {say.event: say for say in self.cast.says}
-        sequences = [
-            DeliverySequence(name, events, [by_event[e].region for e in events], [by_event[e].sender for e in events])
-            for name, events in zip(self.clients, delivered, strict=True)
-        ]
+        regions: dict[str, list[str]] = {}
+        sender_of: dict[str, str] = {}
         order: dict[str, list[str]] = {}
         for say in self.cast.says:
             if say.kind == "event":
-                order.setdefault(say.sender, []).append(say.event)
+                regions.setdefault(say.event, []).extend(say.regions)
+                if sender_of.setdefault(say.event, say.sender) == say.sender:
+                    order.setdefault(say.sender, []).append(say.event)
+        sequences = [
+            DeliverySequence(name, events, ["+".join(regions[e]) for e in events], [sender_of[e] for e in events])
+            for name, events in zip(self.clients, delivered, strict=True)
+        ]
         for offence in judge(sequences, publication_order=order).examples:
             yield f"{offence.kind}: {offence.describe()}"
 

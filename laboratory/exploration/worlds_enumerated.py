@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations, pairwise, permutations, product
 
@@ -10,6 +10,8 @@ from laboratory.exploration.actors import Say
 from laboratory.simulation.lines import plan_along
 from placement.planner import make_plan
 from sequencing.conditions import violations
+from sequencing.expected import observers
+from sequencing.joint import set_name
 from sequencing.membership import Membership
 from sequencing.plan import Atom, AtomId, Ordering, Plan
 
@@ -39,15 +41,31 @@ def memberships(subscribers: int, regions: int) -> Iterator[Members]:
             yield {f"s{i}": tuple(letters[region] for region in row) for i, row in enumerate(names, start=1)}
 
 
-def planned(members: Members, ordering: Ordering, nodes_max: int) -> Iterator[Plan]:
-    """Yield the different plans that the planner makes on one to ``nodes_max`` nodes."""
+def planned(members: Members, ordering: Ordering, nodes_max: int, sets: Sequence[str] = ()) -> Iterator[Plan]:
+    """Yield the different plans that the planner makes on one to ``nodes_max`` nodes.
+
+    ``sets``: those that events are in at once, each a text of one-letter regions.
+    """
     seen: set[bytes] = set()
+    joint = frozenset(map(set_name, sets))
+    membership = Membership.of(observers(_sets_of(members), sets, ordering), "".join(sets), joint)
     for nodes in range(1, nodes_max + 1):
-        plan = make_plan(Membership.of(members), _nodes(nodes), ordering=ordering)
+        plan = replace(make_plan(membership, _nodes(nodes), ordering=ordering), joint=joint)
         shape = Plan(1, 1, ordering, {}, plan.paths, plan.atoms).to_json()
         if shape not in seen:
             seen.add(shape)
             yield plan
+
+
+def together(plans: Iterable[Plan], *sets: str) -> Iterator[Plan]:
+    """Yield the plans in which the regions of each set enter at one node; they have the sets then."""
+    for plan in plans:
+        if all(len({plan.paths[region][0] for region in regions}) == 1 for regions in sets):
+            yield replace(plan, joint=frozenset(map(set_name, sets)))
+
+
+def _sets_of(members: Members) -> Mapping[str, frozenset[str]]:
+    return {name: frozenset(regions) for name, regions in members.items()}
 
 
 def sound_plans(members: Members, ordering: Ordering, nodes: int) -> Iterator[Plan]:

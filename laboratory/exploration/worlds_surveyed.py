@@ -127,6 +127,17 @@ def _chains(bounds: Bounds) -> Iterator[tuple[str, Explorable]]:
                     )
 
 
+def _joint(bounds: Bounds) -> Iterator[tuple[str, Explorable]]:
+    """The planner's plans; an event to every region, one to a and b at once, and, of three regions, one to b and c."""
+    for members in _all_members(bounds):
+        regions = sorted({region for mine in members.values() for region in mine})
+        for sets in (["ab"], ["ab", "bc"])[: len(regions) - 1]:
+            for plan in planned(members, "acyclic", bounds.nodes, sets):
+                joint = (Say(f"j{place}", f"p{place}", both[0], also=(both[1],)) for place, both in enumerate(sets))
+                cast = Cast(plan, members, (*one_each(members), *joint), lanes=True)
+                yield f"{members} and {sets} on {plan.paths}", World(cast)
+
+
 def _changes(bounds: Bounds) -> Iterator[tuple[str, Explorable]]:
     """Joins in place and new epochs, with traffic: with `Subscriber`, `Publisher` and the manager's `Transition`."""
     for title, change in CHANGES:
@@ -139,6 +150,7 @@ FAMILIES: dict[str, Family] = {
     "plans": _plans,
     "faults": _faults,
     "chains": _chains,
+    "joint": _joint,
     "changes": _changes,
 }
 
@@ -175,6 +187,8 @@ _SHARED = {"s1": "ab", "s2": "ab", "s3": "a"}
 _PAIR = {"s1": "ab", "s2": "a"}
 _RING = {"s1": "ab", "s2": "bc", "s3": "c"}
 _BACK = (("leave", "b"), ("join", "b"))
+_JOINT = (("say", "a+b"),)
+_TOGETHER: tuple[Ordering, int, dict[str, str]] = "acyclic", 2, {"s1": "ac", "s2": "bc"}
 _LINE = frozenset({("a", "b"), ("b", "c")})
 _LONGER_LINE = frozenset({("a", "b"), ("b", "d"), ("c", "d")})
 
@@ -239,6 +253,39 @@ CHANGES: tuple[tuple[str, Change], ...] = (
             {"x": (("answer", "a.q.1"), ("leave", "a"), ("join", "c")), "p": _say("d"), "q": _say("a"), "r": _say("c")},
             expected=frozenset({("a", "d")}),
             apart=True,
+        ),
+    ),
+    (
+        "an event of a and b, for which both begin an epoch",
+        Change(*_TOGETHER, {"p": _JOINT, "q": _say("c")}, apart=True),
+    ),
+    (
+        "s1 joins b while an event of a and b waits for a plan",
+        Change("acyclic", 2, {"s1": "a", "s2": "b"}, {"p": _JOINT, "s1": (("join", "b"),)}, apart=True),
+    ),
+    (
+        "x walks from a to c, and another copy of what came before waits on a link",
+        Change(
+            "acyclic",
+            2,
+            {"x": "a", "y": "bc"},
+            {"x": (("answer", "a+b.q.1"), ("leave", "a"), ("join", "c")), "q": _JOINT, "r": _say("c")},
+            expected=_LINE,
+        ),
+    ),
+    (
+        "x walks from a to c, and another copy of what came before waits on two links, one behind the other",
+        Change(
+            "acyclic",
+            3,
+            {"x": "a", "w": "cd", "y": "bd"},
+            {
+                "x": (("answer", "a+b.q.1"), ("leave", "a"), ("join", "c")),
+                "q": _JOINT,
+                "r": _say("c"),
+                "s": _say("d"),
+            },
+            expected=_LONGER_LINE,
         ),
     ),
     (

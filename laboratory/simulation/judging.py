@@ -256,10 +256,14 @@ def _durability(run: Run) -> Iterator[str]:
 
 
 def _causality(run: Run) -> Iterator[str]:
-    """A subscriber of an event has delivered before it, of its regions, all events that the event's publisher knew."""
+    """A subscriber of an event has delivered before it, of its regions, all events that the event's publisher knew.
+
+    But a publisher goes on without an event whose fate is unknown.
+    """
     if not run.causal:
         return
-    past = {event: before for session in run.sessions for event, before in session.past.items()}
+    unknown = {event for session in run.sessions for event in session.uncertain}
+    past = {event: before - unknown for session in run.sessions for event, before in session.past.items()}
     for session in run.sessions:
         place = {each.event: index for index, each in enumerate(session.deliveries) if each.event}
         for event, index in place.items():

@@ -20,6 +20,7 @@ from sequencing.errors import Conflict, NotTogether, PublishUncertain
 from sequencing.followed import Read
 from sequencing.frames import CARRIES_EVENTS, UNKNOWN_END, StampedFrame, joint_parts, node_number
 from sequencing.had import Had
+from sequencing.joint import set_name
 from sequencing.keyed import Condition, Position
 from sequencing.node import Node
 from sequencing.plan import Plan
@@ -375,7 +376,7 @@ class _Life:
         if node is not None:
             self.engine.give(self.to_publish[node])
         else:
-            self.unplaced |= {region, *others}
+            self.unplaced |= {region, *others, *([set_name((region, *others))] if others else ())}
             self.engine.give(self.to_tell)
 
     def _others(self, region: str, event: str) -> tuple[str, ...]:
@@ -385,7 +386,7 @@ class _Life:
             return ()
         others = tuple(random.sample(server.regions, min(len(server.regions), random.choice((1, 1, 2)))))
         others = tuple(other for other in others if other != region)
-        return others if self.session.are_together((region, *others)) else ()
+        return others if self.session.can_be_together((region, *others)) else ()
 
     def _add(self, regions: tuple[str, ...], event: str) -> str | None:
         """Buffer an event, some with a key, a condition, or both; return the node that it waits for, if it has one."""

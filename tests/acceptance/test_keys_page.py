@@ -23,17 +23,14 @@ PRINTED = {
     "late.py": r"\{'gate': 'open'\}\n\{'gate': 'shut'\}\n",
     "arrow.py": r"bo \['arrow in forest', 'silence in forest'\]\ncy \['arrow in river', 'splash in river'\]\n",
 }
-ON_ONE_NODE = {"arrow.py"}
 
 
 def test_the_page_has_these_programs() -> None:
     assert PROGRAMS.keys() == PRINTED.keys()
 
 
-@pytest.mark.parametrize(
-    ("name", "nodes"),
-    [(name, nodes) for name in sorted(PRINTED) for nodes in (1, 3) if nodes == 1 or name not in ON_ONE_NODE],
-)
+@pytest.mark.parametrize("nodes", [1, 3])
+@pytest.mark.parametrize("name", sorted(PRINTED))
 def test_each_program_prints_what_the_page_promises(tmp_path: Path, name: str, nodes: int) -> None:
     (tmp_path / name).write_text(PROGRAMS[name], encoding="utf-8")
     with EmbeddedServer() as server:

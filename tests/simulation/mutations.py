@@ -342,17 +342,16 @@ MUTATIONS = (
     Mutation(
         "a step does not mark what it numbers after another stream",
         NODE,
-        "-self.ended_last if next(later) else self.ended_last",
+        "-self.ended_last if is_later else self.ended_last",
         "self.ended_last",
     ),
     Mutation(
         "a node has numbers for each region",
         NODE,
-        """                self.ended_last += 1
-                stamp.insert(0, b"%d,%d" % (NODE, -self.ended_last if next(later) else self.ended_last))
+        """                stamp.insert(0, b"%d,%d" % (NODE, -self.ended_last if is_later else self.ended_last))
 """,
         """                here = len(self.egress.get((frame.epoch, frame.region), ())) + 1
-                stamp.insert(0, b"%d,%d" % (NODE, -here if next(later) else here))
+                stamp.insert(0, b"%d,%d" % (NODE, -here if is_later else here))
 """,
     ),
     Mutation(
@@ -558,8 +557,8 @@ MUTATIONS = (
     Mutation(
         "a region goes home to where one of the others ends",
         HOMES,
-        "if len(ends) == 1 and",
-        "if ends and",
+        "if len(ends) == 1 and _may_have_more",
+        "if ends and _may_have_more",
     ),
     Mutation(
         "a region goes home whatever the epoch",
@@ -633,6 +632,38 @@ MUTATIONS = (
         PUBLISHER,
         "each.next = part.first + frame.count",
         "pass",
+    ),
+    Mutation(
+        "a joint event does not wait for a plan with its set",
+        PUBLISHER,
+        "return len(plan.nodes) == 1 or set_name(state.name for state in states) in plan.joint",
+        "return True",
+    ),
+    Mutation(
+        "the copies of a joint event pass links one by one",
+        NODE,
+        """        for target, [first, *others] in leaving.items():
+""",
+        """        for target, first, others in [(to, each, ()) for to, copies in leaving.items() for each in copies]:
+""",
+    ),
+    Mutation(
+        "joint sets are left out of components",
+        MANAGER,
+        "membership = Membership.of(observers(grown, [*pairs, *sets], plan.ordering), plan.paths)",
+        "membership = Membership.of(observers(grown, pairs, plan.ordering), plan.paths)",
+    ),
+    Mutation(
+        "a joint set is granted beside a plan that moves one of its regions",
+        BESIDE,
+        ".union(*map(regions_in, now.plan.joint - base.plan.joint))",
+        "",
+    ),
+    Mutation(
+        "a joint set is granted while one of its regions moves",
+        BESIDE,
+        "if busy.isdisjoint(regions_in(name)))",
+        ")",
     ),
     Mutation(
         "what becomes of a joint event is told to its first region",

@@ -25,7 +25,7 @@ from laboratory.exploration.explorer import STATES_MAX, explore
 from laboratory.exploration.script import outcome_of, played, read_cast
 from laboratory.exploration.worlds import World
 from laboratory.exploration.worlds_changing import ChangingWorld
-from laboratory.exploration.worlds_enumerated import memberships, one_each, planned, sound_plans
+from laboratory.exploration.worlds_enumerated import memberships, one_each, planned, sound_plans, together
 from laboratory.exploration.worlds_surveyed import CHANGES, Bounds, survey
 from placement.planner import make_plan
 from sequencing import overlaps, transition
@@ -47,6 +47,7 @@ QUICK = {
     "plans": Bounds(nodes=2, every=30),
     "faults": Bounds(every=5),
     "chains": Bounds(every=250),
+    "joint": Bounds(nodes=2, every=4),
 }
 """Each so manieth world; `gamecast lab explore` goes through all of them."""
 
@@ -58,6 +59,9 @@ QUICK_CHANGES = (
     "x walks from a to c, and what came before waits on a link",
     "x walks from a to c, and what came before waits on two links, one behind the other",
     "x walks from a to c, and y alone has c and d",
+    "an event of a and b, for which both begin an epoch",
+    "x walks from a to c, and another copy of what came before waits on a link",
+    "x walks from a to c, and another copy of what came before waits on two links, one behind the other",
 )
 
 
@@ -78,15 +82,16 @@ def test_every_interleaving_of_a_change_keeps_every_promise(title: str) -> None:
     assert found.states > 400
 
 
+@pytest.mark.parametrize("what", ["what came before", "another copy of what came before"])
 @pytest.mark.parametrize(("waits_on", "rounds"), [("a link", 0), ("two links, one behind the other", 1)])
 def test_the_search_notices_a_walk_with_a_round_of_its_sweep_less(
-    waits_on: str, rounds: int, monkeypatch: pytest.MonkeyPatch
+    what: str, waits_on: str, rounds: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(transition, "links_to_sweep", lambda *of: (links_to_sweep(*of)[0], rounds))
     [offender, *_] = explore(
-        ChangingWorld(dict(CHANGES)[f"x walks from a to c, and what came before waits on {waits_on}"])
+        ChangingWorld(dict(CHANGES)[f"x walks from a to c, and {what} waits on {waits_on}"])
     ).offenders
-    assert offender.what[0].startswith("acyclicity")
+    assert offender.what[0].startswith(("acyclicity", "order"))
 
 
 def test_the_search_notices_a_walk_past_a_pair_that_a_single_subscriber_orders_as_it_likes(
@@ -180,11 +185,25 @@ def test_a_scenario_comes_out_as_it_is_written(name: str) -> None:
     assert "\nwrong: " in script
 
 
-@pytest.mark.parametrize("search", [without_c3, causes_by_overlaps, ring_by_overlaps, half_a_look, two_counters])
+@pytest.mark.parametrize(
+    "search",
+    [
+        *(without_c3, causes_by_overlaps, ring_by_overlaps, half_a_look, two_counters),
+        *(SEARCHES[name] for name in SEARCHES if name.startswith("joint-")),
+    ],
+)
 def test_the_search_finds_the_counterexample_by_itself(search: object) -> None:
     assert callable(search)
     found = search()
     assert found.script == (SCENARIOS / f"{found.name}.txt").read_text(encoding="utf-8")
+
+
+def test_copies_that_pass_each_link_as_one_have_one_place() -> None:
+    script = (SCENARIOS / "joint-apart-on-links.txt").read_text(encoding="utf-8")
+    apart = read_cast(script.partition("---\n")[0])
+    for plan in together(sound_plans(apart.regions_of, "acyclic", 2), "ab"):
+        found = explore(World(replace(apart, plan=plan, without=None)))
+        assert (found.offenders, found.complete) == ([], True)
 
 
 def test_without_c3_two_nodes_are_enough_for_a_deadlock() -> None:

@@ -9,6 +9,7 @@ from itertools import pairwise
 import pytest
 
 from adapters.redis.announced import Entry, Told, Viewpoint, announcement, people_between, read_entry, together
+from sequencing.joint import set_name
 from sequencing.plan import Plan
 from sequencing.record import Interest, Record
 
@@ -61,6 +62,9 @@ def test_what_was_granted_meanwhile_is_told_together(seed: int) -> None:
             heard = {each: known for each, known in before.heard.items() if each != name}
             plan = replace(before.plan, version=before.plan.version + 1)
             records.append(replace(before, plan=plan, members=members, heard=heard))
+        elif kind < 0.95 and len(before.plan.paths) > 1:
+            sets = before.plan.joint | {set_name(draw.sample([*before.plan.paths], 2))}
+            records.append(replace(before, plan=replace(before.plan, version=before.plan.version + 1, joint=sets)))
         else:
             epochs = {region: before.plan.epoch_of(region) for region in before.plan.paths}
             records.append(replace(before, plan=replace(before.plan, epoch=before.plan.epoch + 1, epochs=epochs)))

@@ -48,7 +48,7 @@ ROOMS = {
     *("sequencing.causal_wait", "sequencing.cut", "sequencing.delivery", "sequencing.errors"),
     *("sequencing.extras", "sequencing.frames", "sequencing.grants", "sequencing.identity", "sequencing.joins"),
     *("sequencing.depth", "sequencing.keyed", "sequencing.keyspace", "sequencing.markers"),
-    *("sequencing.had", "sequencing.together"),
+    *("sequencing.had", "sequencing.joint", "sequencing.together"),
     *("sequencing.names", "sequencing.node", "sequencing.outbox", "sequencing.plan", "sequencing.planchange"),
     "sequencing.publisher",
     *(

@@ -7,20 +7,28 @@ import pytest
 from sequencing.errors import NotTogether, PublishUncertain, Unreachable
 from sequencing.everywhere import everywhere
 from sequencing.frames import FrameKind, JointPart, LinkedFrame, PublishedFrame, joint_parts, own_number, parse_meta
+from sequencing.joint import set_name
 from sequencing.keyed import Condition, Extras, Named, Part
 from sequencing.keyspace import link_words, linked_of
 from sequencing.node import Answer, Node, Verdict
-from sequencing.plan import Atom, AtomId, Plan, Step
+from sequencing.plan import Atom, AtomId, Ordering, Plan, Step
 from sequencing.publisher import Publisher
 
 OK = Verdict.OK
+AB = set_name("ab")
 
 
-def assigned(*, sole: bool = True) -> Publisher[str]:
+def assigned(*, sole: bool = True, ordering: Ordering = "acyclic") -> Publisher[str]:
     publisher: Publisher[str] = Publisher("p", 1)
     paths = everywhere("n1") if sole else {"a": ("n1",), "b": ("n1",), "c": ("n1",)}
-    publisher.assign(Plan(1, 1, "acyclic", {"n1": ""}, paths, (), sole="n1" if sole else ""))
+    publisher.assign(Plan(1, 1, ordering, {"n1": ""}, paths, (), sole="n1" if sole else ""))
     return publisher
+
+
+def on_two(epoch: int, *sets: str, ordering: Ordering = "acyclic", **nodes: str) -> Plan:
+    """Return a plan on two nodes: region → where it is."""
+    paths = {region: (node,) for region, node in nodes.items()}
+    return Plan(epoch, 1, ordering, {"n1": "", "n2": ""}, paths, (), joint=frozenset(sets))
 
 
 def add(publisher: Publisher[str], event: str) -> str | None:
@@ -90,12 +98,12 @@ def test_what_becomes_of_it_becomes_of_it_in_all_regions() -> None:
 
 
 def test_a_refused_frame_goes_out_again_and_is_given_up_where_its_regions_have_parted() -> None:
-    publisher = assigned(sole=False)
+    publisher = assigned(sole=False, ordering="overlap")
     add(publisher, "ab1")
     publisher.take("n1")
     assert publisher.answered("n1", [Answer(Verdict.WAIT, (1,))]) == []
     [again] = publisher.take("n1")
-    publisher.assign(Plan(2, 1, "acyclic", {"n1": "", "n2": ""}, {"a": ("n1",), "b": ("n2",)}, ()))
+    publisher.assign(on_two(2, ordering="overlap", a="n1", b="n2"))
     [parted] = publisher.answered("n1", [Answer(Verdict.STALE, (2,))])
     assert isinstance(parted.error, NotTogether)
     assert not publisher.doubtful()
@@ -106,14 +114,14 @@ def test_a_refused_frame_goes_out_again_and_is_given_up_where_its_regions_have_p
 
 
 def test_what_waits_for_regions_that_part_is_given_up_and_what_may_have_been_accepted_is_uncertain() -> None:
-    publisher = assigned(sole=False)
+    publisher = assigned(sole=False, ordering="overlap")
     add(publisher, "ab1")
     add(publisher, "ab2")
     publisher.take("n1")
     publisher.unanswered("n1")
     add(publisher, "bc3")
     assert publisher.answered("n1", [Answer(Verdict.STALE, (1,))]) == []
-    parted = Plan(2, 1, "acyclic", {"n1": "", "n2": ""}, {"a": ("n1",), "b": ("n2",), "c": ("n2",)}, ())
+    parted = on_two(2, ordering="overlap", a="n1", b="n2", c="n2")
     publisher.assign(parted)
     fates = {token: each.error for each in publisher.abandoned() for token in each.tokens}
     assert {token: type(error) for token, error in fates.items()} == {
@@ -127,11 +135,70 @@ def test_what_waits_for_regions_that_part_is_given_up_and_what_may_have_been_acc
 def test_regions_without_a_place_are_waited_for() -> None:
     publisher: Publisher[str] = Publisher("p", 1)
     assert add(publisher, "ab1") is None
-    assert publisher.unassigned() == ["a", "b"]
+    assert publisher.unassigned() == ["a", "b", AB]
     publisher.assign(Plan(1, 1, "acyclic", {"n1": ""}, {"a": ("n1",)}, ()))
     assert publisher.take("n1") == []
     publisher.assign(Plan(1, 2, "acyclic", {"n1": ""}, {"a": ("n1",), "b": ("n1",)}, ()))
     assert [places(frame) for frame in publisher.take("n1")] == [[("a", 1), ("b", 1)]]
+
+
+def test_on_several_nodes_it_waits_for_a_plan_with_the_set() -> None:
+    publisher: Publisher[str] = Publisher("p", 1)
+    publisher.assign(on_two(1, a="n1", b="n2"))
+    assert add(publisher, "ab1") is None
+    add(publisher, "a2")
+    assert publisher.take("n1") == publisher.take("n2") == []
+    assert publisher.unassigned() == [AB]
+    publisher.assign(on_two(2, a="n1", b="n1"))
+    assert (publisher.take("n1"), publisher.unassigned()) == ([], [AB])
+    publisher.assign(on_two(3, AB, a="n2", b="n2"))
+    assert (publisher.woken(), publisher.unassigned()) == ({"n2"}, [])
+    assert [places(frame) for frame in publisher.take("n2")] == [[("a", 1), ("b", 1)]]
+    publisher.answered("n2", [Answer(OK, (3, 1, 1))])
+    assert [places(frame) for frame in publisher.take("n2")] == [[("a", 2)]]
+
+
+def test_what_is_refused_while_another_node_comes_waits_for_a_plan_with_the_set() -> None:
+    publisher = assigned(sole=False)
+    add(publisher, "ab1")
+    [sent] = publisher.take("n1")
+    publisher.assign(on_two(2, a="n1", b="n2"))
+    assert publisher.answered("n1", [Answer(Verdict.STALE, (2,))]) == []
+    assert (publisher.take("n1"), publisher.unassigned()) == ([], [AB])
+    publisher.assign(on_two(3, AB, a="n2", b="n2"))
+    [again] = publisher.take("n2")
+    assert (again.epoch, again.body, places(again)) == (3, sent.body, places(sent))
+
+
+def test_what_was_ready_on_one_node_waits_when_there_is_another() -> None:
+    publisher = assigned(sole=False)
+    add(publisher, "ab1")
+    publisher.assign(on_two(2, a="n1", b="n1"))
+    assert (publisher.waiting_events("n1"), publisher.take("n1"), publisher.is_under_way("n1")) == (0, [], False)
+    publisher.assign(on_two(2, AB, a="n1", b="n1"))
+    assert [places(frame) for frame in publisher.take("n1")] == [[("a", 1), ("b", 1)]]
+
+
+def test_a_set_that_no_plan_has_in_time_is_given_up_and_its_regions_go_on() -> None:
+    publisher: Publisher[str] = Publisher("p", 1)
+    publisher.assign(on_two(1, a="n1", b="n2"))
+    for event in ("ab1", "a2", "bc3"):
+        add(publisher, event)
+    lost, gone = PublishUncertain(), Unreachable()
+    [failed] = publisher.failed([AB], under_way=lost, waiting=gone)
+    assert (list(failed.tokens), failed.error) == (["ab1"], gone)
+    assert [places(frame) for frame in publisher.take("n1")] == [[("a", 1)]]
+    assert publisher.unassigned() == ["c", set_name("bc")]
+    # One that was refused, and whose answer was lost before, may have been accepted.
+    publisher = assigned(sole=False)
+    add(publisher, "ab1")
+    publisher.take("n1")
+    publisher.unanswered("n1")
+    publisher.take("n1")
+    publisher.answered("n1", [Answer(Verdict.STALE, (1,))])
+    publisher.assign(on_two(2, a="n1", b="n2"))
+    [failed] = publisher.failed([AB], under_way=lost, waiting=gone)
+    assert (failed.error, publisher.doubtful()) == (lost, ["a", "b"])
 
 
 def joint(first: int = 1, other: int = 1, *, incarnation: int = 1, extras: Extras | None = None) -> PublishedFrame:
@@ -190,12 +257,12 @@ def test_the_copies_follow_one_another_and_are_one_entry_of_a_link() -> None:
     assert not following.links["n3"][0].also
 
 
-def test_a_copy_is_marked_only_where_another_frame_ended_elsewhere_before() -> None:
+def test_a_copy_is_marked_where_the_call_has_ended_another_elsewhere_before() -> None:
     machine = node(None, None, None)
     plain = PublishedFrame("c", 1, "p", 1, 1, 1, b"x")
     machine.publish([joint(), plain, joint(2, 2)])
     stamps = [frame.stamp for region in "abc" for frame in machine.egress[1, region]]
-    assert stamps == [b"0,1", b"0,-4", b"0,2", b"0,-5", b"0,-3"]
+    assert stamps == [b"0,1", b"0,-4", b"0,-2", b"0,-5", b"0,-3"]
 
 
 def test_a_link_entry_of_one_region_reads_as_ever() -> None:
@@ -211,7 +278,7 @@ def test_an_atom_of_both_regions_numbers_each_copy() -> None:
     machine = Node("n1")
     machine.install(1, 1, plan.steps("n1"))
     machine.publish([joint()])
-    assert [machine.egress[1, region][0].stamp for region in "ab"] == [b"0,1,3,1", b"0,2,3,2"]
+    assert [machine.egress[1, region][0].stamp for region in "ab"] == [b"0,1,3,1", b"0,-2,3,2"]
 
 
 def test_what_was_refused_while_regions_were_listed_is_offered_again_with_the_first_list() -> None:
