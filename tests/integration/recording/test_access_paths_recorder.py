@@ -6,6 +6,7 @@ import asyncio
 from dataclasses import replace
 from pathlib import Path
 
+import orjson
 import pytest
 from click.testing import CliRunner
 
@@ -121,3 +122,30 @@ def test_a_causal_network_is_recorded_and_judged_causally(spark: SparkSession, t
     assert found.audit.causality.violations == 0
     assert found.audit.fine
     assert found.unrecorded == {}
+
+
+def test_an_event_of_several_regions_is_recorded_and_judged_in_each_of_them(tmp_path: Path) -> None:
+    session, logs = tmp_path / "session", tmp_path / "logs"
+
+    async def play() -> None:
+        url = memory_url(nodes=3)
+        async with (
+            gamecast.connect(url, name="a", record=str(session)) as a,
+            gamecast.connect(url, name="b", record=str(session)) as b,
+        ):
+            await a.subscribe("forest", "river")
+            await b.subscribe("river", "hill")
+            for number in range(30):
+                await a.publish(("forest", "river"), number)
+                await b.publish(("hill", "forest") if number % 2 else "river", number)
+            await take(a, 60)
+            await take(b, 60)
+
+    asyncio.run(play())
+    done = CliRunner().invoke(convert, [str(session), str(logs), "--to", "log"])
+    assert done.exit_code == 0, done.output
+    judged = CliRunner().invoke(audit, [str(logs), "--json"])
+    assert judged.exit_code == 0, judged.output
+    verdict = orjson.loads(judged.output)
+    # a has 30 in forest and river, 15 in river, 15 in forest; b has 30 and 15 in river, 15 in hill
+    assert (verdict["deliveries"], verdict["lost"], verdict["duplicated"]) == (150, 0, 0)
