@@ -15,6 +15,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from sequencing.errors import InvalidName
+from sequencing.names import check_region
+
+SET_REGIONS_MAX = 64
+"""The most regions that an event may have."""
+
 _BETWEEN = "\n"
 
 
@@ -31,6 +37,16 @@ def is_set(name: str) -> bool:
 def regions_in(name: str) -> tuple[str, ...]:
     """Return the regions of a set, sorted; of a region, itself."""
     return tuple(name.split(_BETWEEN))
+
+
+def check_wish(name: object) -> str:
+    """Return what names a region, or a set as `set_name` does; raises `InvalidName`."""
+    if not isinstance(name, str) or not is_set(name):
+        return check_region(name)
+    regions = [check_region(region) for region in regions_in(name)]
+    if len(set(regions)) < len(regions) or set_name(regions) != name or len(regions) > SET_REGIONS_MAX:
+        raise InvalidName(f"a set of regions has up to {SET_REGIONS_MAX} names, sorted and each once, not {name!r}")
+    return name
 
 
 def label(name: str) -> str:

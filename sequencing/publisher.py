@@ -304,6 +304,8 @@ class Publisher(Generic[Token]):
         regions = self._regions
         found = [region for region in self._unplaced if regions[region].frames or regions[region].taken is not None]
         waiting = (self._states(frame) for frame in self._joint.values())
+        if self._plan is not None and self._plan.ordering == "overlap":
+            return found
         apart = (states for states in waiting if not self._enter_together(states))
         return [*found, *dict.fromkeys(set_name(state.name for state in states) for states in apart)]
 
@@ -415,8 +417,8 @@ class Publisher(Generic[Token]):
             if lead.taken is not frame:
                 yield self._fail_joint(frame, waiting)
                 continue
-            is_certain = lead.refused is not None and not any(state.is_uncertain for state in self._states(frame))
-            yield self._fail_taken(lead, waiting if is_certain else under_way)
+            is_refused = lead.refused is not None and not lead.is_uncertain
+            yield self._fail_taken(lead, waiting if is_refused else under_way)
             self._note(lead)
 
     def renew(self, regions: Iterable[str], incarnation: int) -> None:

@@ -146,6 +146,10 @@ class Session(Generic[Token]):
         """Return (epoch, region sequence) after which a region is delivered, once it is joined."""
         return self._subscriber.begin(region)
 
+    def delivers_after(self, region: str) -> tuple[int, int] | None:
+        """Return (epoch, region sequence) after which a region is delivered, joined or not yet; None if it is not."""
+        return self._subscriber.delivers_after(region)
+
     def held(self, region: str) -> int:
         """Return how many frames of a region that is being read are received and wait for others."""
         return self._subscriber.held(region)

@@ -268,6 +268,11 @@ class Subscriber:
         epoch = self._regions.all[region].epoch
         return self._silence.begin(region) or (epoch, self._epochs.all[epoch].delivery.begin(region))
 
+    def delivers_after(self, region: str) -> tuple[int, int] | None:
+        """Return (epoch, region sequence) after which a region is delivered, joined or not yet; None if it is not."""
+        state = self._regions.all.get(region)
+        return self.begin(region) if state is not None and self._is_delivered(region, state) else None
+
     def held(self, region: str) -> int:
         """Return how many frames of a region that is being read are received and wait for others."""
         epoch = self._epochs.all[self._regions.all[region].epoch]
@@ -428,10 +433,12 @@ class Subscriber:
 
     def _is_joined(self, region: str) -> bool:
         state = self._regions.all.get(region)
+        return state is not None and state.awaited is None and self._is_delivered(region, state)
+
+    def _is_delivered(self, region: str, state: FollowedRegion) -> bool:
+        """Return whether a region is delivered, although perhaps not joined: its own marker has not come yet."""
         return (
-            state is not None
-            and state.epoch >= self._grants.mine.get(region, state.epoch + 1)
-            and state.awaited is None
+            state.epoch >= self._grants.mine.get(region, state.epoch + 1)
             and region not in self._silence.regions
             and not self._epochs.all[state.epoch].barrier
             and self._epochs.all[state.epoch].delivery.joined(region)

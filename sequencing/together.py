@@ -16,9 +16,6 @@ from sequencing.keyed import Part
 from sequencing.outbox import FATES, Fate, OpenFrame, Outbox, Token, Turn
 from sequencing.states import after
 
-REGIONS_MAX = 64
-"""The most regions that an event may have."""
-
 
 def enter_together(outboxes: Sequence[Outbox[Token]]) -> bool:
     """Return whether regions have their ingress at one node, and in one epoch."""

@@ -32,9 +32,9 @@ from sequencing.errors import (
     TooManyKeys,
     UsageError,
 )
+from sequencing.joint import SET_REGIONS_MAX
 from sequencing.keyed import CONDITIONS_MAX
 from sequencing.names import check_key
-from sequencing.together import REGIONS_MAX
 
 PROTOCOL = 1
 SUBPROTOCOL = "gamecast.v1"
@@ -290,8 +290,8 @@ def read_places(document: Mapping[str, Any]) -> tuple[str, tuple[str, ...]]:
     if "region" in document:
         raise Refusal(Code.MALFORMED, "an event must have either a region or regions, not both")
     listed = document["regions"]
-    if not isinstance(listed, list) or not 0 < len(listed) <= REGIONS_MAX:
-        raise Refusal(Code.MALFORMED, f"the regions of an event must be a list of 1 to {REGIONS_MAX} regions")
+    if not isinstance(listed, list) or not 0 < len(listed) <= SET_REGIONS_MAX:
+        raise Refusal(Code.MALFORMED, f"the regions of an event must be a list of 1 to {SET_REGIONS_MAX} regions")
     regions = tuple(map(read_region, listed))
     if len(set(regions)) < len(regions):
         raise Refusal(Code.MALFORMED, "the regions of an event must name each region once")

@@ -30,8 +30,10 @@ from adapters.redis.announced import (
     write_all,
 )
 from adapters.redis.controlkeys import ControlKeys
-from adapters.redis.rows import Call, pairs, read_interests, read_overlaps, read_standings
+from adapters.redis.rows import Call, pairs, read_interests, read_overlaps, read_standings, readable
 from sequencing.errors import PlanError
+from sequencing.joint import check_wish
+from sequencing.names import check_region
 from sequencing.planchange import change_between, changed
 from sequencing.record import WIRE, Interest, Record, Request
 
@@ -74,7 +76,8 @@ class Ledger:
             expected = await call("SMEMBERS", ControlKeys.ordered)
             self.record, self.announced = _read_record(head, state, announced, standings, expected)
         await self.read_interests(call, pipeline)
-        self.published = {region.decode() for region in await call("SMEMBERS", ControlKeys.published)}
+        members = await call("SMEMBERS", ControlKeys.published)
+        self.published = {name for name, _ in readable(((name, b"") for name in members), check_wish, _warn)}
         self.noted, self.number = noted, int(state.get(b"number", b"0"))
 
     async def read_interests(self, call: Call, pipeline: Pipeline) -> dict[str, Interest]:
@@ -104,11 +107,13 @@ class Ledger:
         if verb == b"gone":
             self.interests.pop(who.decode(), None)
         elif verb == b"place":
-            self.published.update(region.decode() for region in fields[2::2])
+            named = zip(fields[2::2], fields[3::2], strict=True)
+            self.published.update(name for name, _ in readable(named, check_wish, _warn))
         elif verb == b"join":
             name = who.decode()
             incarnation, said, floor, is_whole = map(int, fields[3].split())
-            wanted = {region.decode(): int(since) for region, since in zip(fields[4::2], fields[5::2], strict=True)}
+            named = zip(fields[4::2], fields[5::2], strict=True)
+            wanted = {region: int(since) for region, since in readable(named, check_region, _warn)}
             request = Request(incarnation, said, wanted, bool(is_whole), floor)
             if (interest := request.after(self.interests.get(name))) is not None:
                 self.interests[name] = interest
@@ -266,4 +271,4 @@ async def read_underway(call: Call) -> Underway | None:
 
 
 def _warn(name: str, error: Exception) -> None:
-    logger.warning("what another program has stored as that which %r wants is left out: %s", name, error)
+    logger.warning("what another program has stored as, or of, %r is left out: %s", name, error)

@@ -5,12 +5,13 @@ What changes while the pages are read may be in or not.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from adapters.redis.announced import Pipeline, Standing, read_heard
 from adapters.redis.controlkeys import ControlKeys
-from sequencing.errors import PlanError
+from sequencing.errors import InvalidName, PlanError
+from sequencing.names import check_region
 from sequencing.record import Interest, Pair
 
 Call = Callable[..., Awaitable[Any]]
@@ -38,12 +39,26 @@ async def read_interests(
     async for name, flat in _pages("HGETALL", [*said], ControlKeys.rows, pipeline):
         incarnation, number, floor = said[name]
         try:
-            since = {region.decode(): int(since) for region, since in pairs(flat)}
+            since = {region: int(since) for region, since in readable(pairs(flat), check_region, on_spoiled)}
         except ValueError as error:
             on_spoiled(name, error)
             continue
         found[name] = Interest(incarnation, number, since, floor)
     return found
+
+
+def readable(
+    named: Iterable[tuple[bytes, bytes]], check: Callable[[object], str], on_spoiled: Callable[[str, Exception], None]
+) -> Iterator[tuple[str, bytes]]:
+    """Yield what has a name that passes a check, with the name; ``on_spoiled``: as above, for other names.
+
+    Any client may write one, and no plan can have it.
+    """
+    for name, value in named:
+        try:
+            yield check(name.decode()), value
+        except (UnicodeDecodeError, InvalidName) as error:
+            on_spoiled(name.decode(errors="replace"), error)
 
 
 def read_said(text: bytes) -> tuple[int, int, int]:

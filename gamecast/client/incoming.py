@@ -434,9 +434,10 @@ class Incoming:
 
     def _is_live(self, region: str, position: Position) -> bool:
         """Return whether a region comes live, in one order with all others that do, and from before a position on."""
-        if region not in self._session.joined or region in self._replays or region in self._states.asked:
+        if region in self._replays or region in self._states.asked:
             return False
-        return position > self._begins[region]
+        begin = self._begins[region] if region in self._session.joined else self._session.delivers_after(region)
+        return begin is not None and position > begin
 
     def not_taken(self, first: Mapping[str, Position], kept: Iterable[Place], dropped: Iterable[Place]) -> None:
         """Note what was decoded of regions that were left, and dropped; see `EventDecoder.not_taken`."""

@@ -8,9 +8,9 @@ from typing import Final, NamedTuple
 
 from gamecast.positions import parse_position
 from sequencing.errors import InvalidName, UsageError
+from sequencing.joint import SET_REGIONS_MAX
 from sequencing.keyed import CONDITIONS_MAX, Condition
 from sequencing.names import check_key, check_region
-from sequencing.together import REGIONS_MAX
 
 
 class NoCondition:
@@ -62,8 +62,8 @@ def _several(regions: object) -> tuple[str, ...]:
     named = tuple(check_region(region) for region in regions)
     if not named or len(set(named)) < len(named):
         raise UsageError(f"an event of several regions names each of them once, not {regions!r}")
-    if len(named) > REGIONS_MAX:
-        raise UsageError(f"an event has {REGIONS_MAX} regions at most, not {len(named)}")
+    if len(named) > SET_REGIONS_MAX:
+        raise UsageError(f"an event has {SET_REGIONS_MAX} regions at most, not {len(named)}")
     return named
 
 

@@ -92,6 +92,9 @@ class Outgoing:
         self._nodes: dict[str, NodeService] = {}
         self._room = asyncio.Event()
         self._unplaced: set[str] = set()
+        """What the network was asked to place."""
+        self._awaited: set[str] = set()
+        """That for whose place there is a time limit."""
         self._stale: set[tuple[str, int]] = set()
         self._renewing: asyncio.Task[None] | None = None
         self._asking: set[asyncio.Task[None]] = set()
@@ -280,8 +283,10 @@ class Outgoing:
         if node is not None:
             self._nodes[node].wake.set()
         else:
-            for each in (*about.regions, set_name(about.regions)) if about.regions else (region,):
+            for each in about.regions or (region,):
                 self._await_place(each)
+            if about.regions and self._configuration.ordering != "overlap":
+                self._await_place(set_name(about.regions))
 
     def _publish_joint(self, encoded: bytes, binary: bool, token: Token, about: About) -> str | None:
         self._require_all_fit(about.regions)
@@ -305,10 +310,13 @@ class Outgoing:
         if region not in self._unplaced:
             self._unplaced.add(region)
             self.on_unplaced()
+        if region not in self._awaited:
+            self._awaited.add(region)
             self._loop.call_later(self._limits.publish_timeout_s, self._require_place, region)
 
     def _require_place(self, region: str) -> None:
         """Give events up that have waited for a place for too long."""
+        self._awaited.discard(region)
         if region in self._session.unassigned():
             asking = asyncio.create_task(self._give_up_place(region), name="gamecast unplaced")
             self._asking.add(asking)
@@ -353,7 +361,7 @@ class Outgoing:
         """See `Client.declare_joint`."""
         names: set[str] = set()
         for regions in sets:
-            if not isinstance(regions, tuple) or len(regions) == 1:
+            if not isinstance(regions, tuple) or len(regions) < 2:
                 raise UsageError(f"declare_joint takes tuples of two regions or more, not {regions!r}")
             _, told = about_event(regions, None, NO_CONDITION)
             self._require_all_fit(told.regions)

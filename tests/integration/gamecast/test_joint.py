@@ -5,17 +5,25 @@ from __future__ import annotations
 import asyncio
 import pickle
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from random import Random
 from typing import Any
 
 import pytest
+import redis.asyncio
 
 import gamecast
+from adapters.embedded.server import EmbeddedServer
+from adapters.redis.control import RedisControl
+from adapters.redis.controlkeys import ControlKeys
+from adapters.redis.leadercontrol import LeaderControl
+from adapters.redis.relays import RedisRelays
 from gamecast import Client, Conflict, Event, Gap, JointEvent, NotTogether
 from gamecast.testing import faults
+from sequencing.record import Request
 from tests.events import next_event, take
 from tests.integration.gamecast.test_interface import Network
+from tests.patience import patience, scaled
 
 BOTH = ("forest", "river")
 
@@ -325,3 +333,100 @@ async def test_a_failure_names_all_regions_so_that_it_can_be_published_again() -
         [failure] = failures
         assert (failure.region, list(failure.payloads)) == (BOTH, [2])
         assert (await one.publish(failure.region, failure.payloads[0])).positions.keys() == {*BOTH}
+
+
+async def test_a_declared_set_is_there_before_its_first_event_and_what_cannot_be_declared_is_refused(
+    network: Network,
+) -> None:
+    one, other = await network.connect("one"), await network.connect("other")
+    await one.subscribe("forest")
+    await other.subscribe("river")
+    await one.declare_joint([BOTH, ("river", "hill")])
+    await one.declare_joint([])
+    await one.publish(BOTH, 1)
+    await other.publish(("hill", "river"), 2)
+    assert had(await take(other, 2)) == [1, 2]
+    assert had(await take(one, 1)) == [1]
+    for wrong in ([("forest",)], [()], ["ab"], [("forest", "forest")], [("forest", "")]):
+        with pytest.raises(gamecast.UsageError):
+            await one.declare_joint(wrong)  # type: ignore[arg-type]
+
+
+async def test_what_no_plan_has_in_time_fails_also_after_a_declaration_has() -> None:
+    async with EmbeddedServer() as server, EmbeddedServer() as node:
+        control = LeaderControl(server.url)
+        for name in ("n1", "n2"):
+            await control.register_node(name, node.url)
+        await control.close()
+        async with gamecast.connect(server.url, name="one", publish_timeout_s=0.4) as one:
+            await one.subscribe("a", "b")
+            node.kill()
+            for _ in range(2):
+                with pytest.raises(gamecast.Unreachable):
+                    await one.declare_joint([("a", "c")])
+                for regions in (("a", "c"), ("c", "a")):
+                    with pytest.raises(gamecast.Unreachable):
+                        await asyncio.wait_for(one.publish(regions, 1), scaled(5))
+        assert one.statistics().refused_events >= 4
+
+
+@pytest.mark.parametrize("entry", [b"x\n", b"a\x01b\nc", b"", b"\xff\nq", b"x" * 5000, b"b\na", b"a\0b"])
+async def test_a_strange_wish_of_another_program_stops_no_planning(entry: bytes) -> None:
+    async with EmbeddedServer() as server:
+        control = LeaderControl(server.url)
+        for name in ("n1", "n2"):
+            await control.register_node(name, "")
+        await control.close()
+        relays = RedisRelays(server.url)
+        relays.start()
+        async with gamecast.connect(server.url, name="one") as one, redis.asyncio.from_url(server.url) as client:
+            await one.subscribe("a", "b")
+            await client.sadd(ControlKeys.published, entry)
+            evil = RedisControl(server.url)
+            incarnation = await evil.introduce("evil")
+            with suppress(gamecast.GamecastError, UnicodeDecodeError):
+                await evil.place("evil", incarnation, [entry])  # type: ignore[list-item]
+                await evil.join([("evil", Request(incarnation, 1, {entry: 1}))])  # type: ignore[dict-item]
+            await evil.close()
+            async with patience(20):
+                await one.publish(("a", "c"), 1)
+                await one.subscribe("d", "e")
+        async with gamecast.connect(server.url, name="two") as two:  # which leads, and reads all that there is
+            async with patience(20):
+                await two.subscribe("a", "f")
+                await two.publish(("f", "g"), 1)
+            assert had(await take(two, 1)) == [1]
+        await relays.stop()
+
+
+async def test_a_region_that_is_joined_by_a_new_epoch_is_named_from_its_first_event_on() -> None:
+    async with AsyncExitStack() as stack:
+        network = await Network.start("memory-3", stack)
+        publisher, one, other = [await network.connect(name) for name in ("p", "one", "other")]
+        found = 0
+        for number in range(25):
+            a, b = f"a{number}", f"b{number}"
+            await one.subscribe(a)
+            await other.subscribe(b, "x")
+            await publisher.publish(b, 0)
+            joining = asyncio.create_task(one.subscribe(b))
+            sent = []
+            while not joining.done():
+                sent.append(publisher.publish_async((a, b), number))
+                sent.append(publisher.publish_async(b, number))
+                await asyncio.sleep(0.0005)
+            receipts = await asyncio.gather(*sent)
+            begins = joining.result()[b]
+            of_joint = {receipt.positions[a]: receipt.positions[b] for receipt in receipts[::2]}
+            for item in await take(one, len(of_joint)):
+                if isinstance(item, JointEvent) and place(of_joint[item.positions[a]]) > place(begins):
+                    found += 1
+                    assert item.positions.get(b) == of_joint[item.positions[a]], (begins, item)
+            await one.unsubscribe(a, b)
+            await other.unsubscribe(b)
+            await one.fetch(10_000, timeout=0.01)
+        assert found
+
+
+def place(position: str) -> tuple[int, ...]:
+    return tuple(map(int, position.split("-")))

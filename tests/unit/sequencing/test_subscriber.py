@@ -732,3 +732,27 @@ def test_a_shadow_that_is_wanted_again_before_its_epoch_begins_is_handed_out_beh
     assert names(me.receive([frame("c1", "2,1", epoch=2)])) == []
     assert names(me.receive([tick(f"a{last['a'] + 1}")])) == []
     assert (me.joined, me.begin("c")) == (set("abc"), (2, 1))
+
+
+def test_a_region_that_is_joined_with_an_epoch_is_delivered_before_its_marker_has_come() -> None:
+    me = joined("a")
+    assert (me.delivers_after("a"), me.delivers_after("b")) == (me.begin("a"), None)
+    me.subscribe("b")
+    assert me.delivers_after("b") is None
+    me.update(record("ab", 2, AB, epoch=2))
+    assert me.delivers_after("b") is None  # before the end of a's epoch nothing of the next one is
+    me.receive([tick("a2", "0,2")])
+    assert (me.joined, me.delivers_after("b")) == ({"a"}, (2, 0))
+    assert names(me.receive([frame("b1", "1,1", epoch=2), frame("b2", "1,2", epoch=2)])) == ["b1", "b2"]
+    assert (me.joined, me.delivers_after("b")) == ({"a"}, (2, 0))
+    [(_, body)] = [mark for mark in me.marks() if mark[0] == "b"]
+    me.receive([frame("b3", "1,3", epoch=2, meta="1 1 1 1 me", body=body)])
+    assert (me.joined, me.delivers_after("b")) == ({"a", "b"}, (2, 0))
+
+
+def test_what_is_joined_in_place_is_delivered_behind_its_marker_only() -> None:
+    me = joined("a", AB)
+    me.subscribe("b")
+    me.update(record("ab", 2, AB, version=2))
+    me.found_ends([("b", 1, frame("b7", "1,5"))])
+    assert me.delivers_after("b") is None

@@ -8,11 +8,12 @@ from sequencing.errors import NotTogether, PublishUncertain, Unreachable
 from sequencing.everywhere import everywhere
 from sequencing.frames import FrameKind, JointPart, LinkedFrame, PublishedFrame, joint_parts, own_number, parse_meta
 from sequencing.joint import set_name
-from sequencing.keyed import Condition, Extras, Named, Part
+from sequencing.keyed import KEYS_MAX, Condition, Extras, Named, Part
 from sequencing.keyspace import link_words, linked_of
 from sequencing.node import Answer, Node, Verdict
 from sequencing.plan import Atom, AtomId, Ordering, Plan, Step
 from sequencing.publisher import Publisher
+from sequencing.steps import StepState
 
 OK = Verdict.OK
 AB = set_name("ab")
@@ -279,6 +280,29 @@ def test_an_atom_of_both_regions_numbers_each_copy() -> None:
     machine.install(1, 1, plan.steps("n1"))
     machine.publish([joint()])
     assert [machine.egress[1, region][0].stamp for region in "ab"] == [b"0,1,3,1", b"0,-2,3,2"]
+
+
+def test_a_key_needs_room_in_all_regions() -> None:
+    machine = node(None, None)
+    keyed = Extras(tuple(Named(place, f"k{place}", False, end=0) for place in range(KEYS_MAX)))
+    full = PublishedFrame("b", 1, "p", 1, 1, KEYS_MAX, b"x", extras=keyed)
+    assert machine.publish([full]) == [Answer(OK, (1, KEYS_MAX))]
+    more = Extras((Named(0, "more", False, end=0),), also=(Part("b", KEYS_MAX + 1),))
+    assert machine.publish([joint(extras=more)]) == [Answer(Verdict.FULL, (KEYS_MAX,))]
+    assert (1, "a") not in machine.region_last
+    known = Extras((Named(0, "k7", False, end=0),), also=(Part("b", KEYS_MAX + 1),))
+    assert machine.publish([joint(extras=known)]) == [Answer(OK, (1, 1, KEYS_MAX + 1))]
+
+
+def test_where_the_stream_of_one_copy_is_sealed_the_others_pass() -> None:
+    for sealed in "abc":
+        machine = node("n2", "n2", "n2")
+        machine.publish([joint(extras=Extras(also=(Part("b", 1), Part("c", 1))))])
+        following = Node("n2")
+        following.install(1, 1, [Step(region, 1, False, None, ()) for region in "abc"])
+        following.steps[1, sealed].state = StepState.SEALED
+        following.transfer("n1", machine.links["n2"])
+        assert {region for _, region in following.egress} == set("abc") - {sealed}
 
 
 def test_what_was_refused_while_regions_were_listed_is_offered_again_with_the_first_list() -> None:
