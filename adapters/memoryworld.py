@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from adapters.leadership import Seen
 from adapters.manager import Manager
-from adapters.network import Hidden
+from adapters.network import Answered, Found, Hidden
 from adapters.places import Position
 from adapters.relay import Relays, RelayTask
 from sequencing.cut import NodeReads, ReadResult
@@ -257,6 +257,13 @@ class MemoryNode:
         self._world.stepped(self._node)
         return answers
 
+    def offer(self, frames: Callable[[], Sequence[PublishedFrame]], told: Answered) -> bool:
+        """See `Lane.offer`: not here."""
+        return False
+
+    def break_off(self) -> None:
+        """See `Lane.break_off`."""
+
     async def transfer(self, source: str, frames: Sequence[LinkedFrame]) -> TransferAnswer:
         """See `LinkTarget.transfer`."""
         answer = self._node.transfer(source, frames)
@@ -283,6 +290,9 @@ class MemoryNode:
     async def interrupt(self) -> None:
         """See `Reader.interrupt`."""
         self._world.changed()
+
+    def tell(self, found: Found | None) -> None:
+        """See `Reader.tell`: not here."""
 
     def hidden(self) -> Sequence[Hidden]:
         """See `Reader.hidden`: here it is always empty."""

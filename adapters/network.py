@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from adapters.places import Position
@@ -25,6 +25,20 @@ class Hidden(NamedTuple):
     reason: str
 
 
+Answered = Callable[[Sequence[Answer], Exception | None], None]
+"""Takes the answers to frames, or why there are none."""
+
+
+class Found(Protocol):
+    """Takes what is read without the task that reads."""
+
+    def has_room(self) -> bool:
+        """Return whether it takes anything now."""
+
+    def take(self, found: ReadResult) -> bool:
+        """Take what was read; return whether there is room for more: if not, the `read` that waits is to return."""
+
+
 class Lane(Protocol):
     """One publisher's access to one ingress node; one request at a time."""
 
@@ -33,6 +47,15 @@ class Lane(Protocol):
 
     async def publish(self, frames: Sequence[PublishedFrame]) -> list[Answer]:
         """Offer frames; raises `NetworkError` if their outcome is unknown."""
+
+    def offer(self, frames: Callable[[], Sequence[PublishedFrame]], told: Answered) -> bool:
+        """As `publish`, without a task, if nothing is to be opened, found out or awaited first; otherwise return False.
+
+        ``frames``: called if it can be; ``told``: called later, unless these were none.
+        """
+
+    def break_off(self) -> None:
+        """End an `offer` that takes too long: its outcome is unknown."""
 
     async def close(self) -> None:
         """Close the connection."""
@@ -54,6 +77,9 @@ class Reader(Protocol):
         last call, because their frames may wait for a read of all streams. An idle Redis checks only every 100 ms
         whether a blocked command has timed out. Of `Places`, a call costs what has changed in them since the last one.
         """
+
+    def tell(self, found: Found | None) -> None:
+        """Hand what comes while a `read` waits to somebody at once, if it can be, and not to the `read`."""
 
     def hidden(self) -> Sequence[Hidden]:
         """Return, once, the known places where this reader got forged events instead of the true ones."""

@@ -8,7 +8,6 @@ timeout or a cancellation in between drops the connection.
 from __future__ import annotations
 
 import asyncio
-import math
 import re
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -25,6 +24,7 @@ from redis import exceptions
 from adapters.redis.deadline import Deadline
 from adapters.redis.evidence import Missing
 from adapters.redis.places import connection_to, is_from_no_master, places_of
+from adapters.redis.wire import Wire
 from adapters.urls import redacted
 from sequencing.errors import (
     AuthenticationFailed,
@@ -58,11 +58,17 @@ It may have been replaced and be back, which takes longer than this.
 """
 
 
+Replied = Callable[[Any, Exception | None], None]
+"""Takes a reply, or why there is none."""
+
 EVALSHA_REFUSED = "'evalsha' command"
 """What Redis answers to a user who may not send scripts."""
 
 _REFUSED_IN_SCRIPTS = "The user executing the script can't", "ACL failure in script"
 """How Redis, until 7.0 and later, says that a user may not do what a script does."""
+
+_ENDS_CONNECTION = "Protocol error"
+"""What Redis answers to a request that it does not read, as one that is too large, before it closes the connection."""
 
 _NO_ROOM = re.compile(r"(?:^|-)(MISCONF|OOM) ")
 """An error without a class in redis-py. Redis 6.2 has it inside the message if it refuses a script's first write."""
@@ -121,6 +127,9 @@ class RedisConnection:
         except TypeError as error:  # of redis-py's constructors
             option = str(error).partition("'")[2].partition("'")[0]
             raise UnknownScheme(f"{redacted(url)!r} is not a Redis URL: there is no option {option!r}") from error
+        self._wire: Wire | None = None
+        self._has_run: set[Script] = set()
+        """The scripts that a fixed server has run by EVALSHA since the connection was opened."""
         self._shas: dict[Script, str] = {}
         self._calls_functions = False
         """Whether its user may not send scripts."""
@@ -140,6 +149,10 @@ class RedisConnection:
         """Called when the connection is opened again; returns, in words, what the server has lost."""
         self.on_loss: Callable[[str, str], Awaitable[None]] | None = None
         """Called with the run in which something is missing, and with what is missing."""
+
+    @property
+    def _is_open(self) -> bool:
+        return self._wire is not None and self._wire.is_open and bool(self._connection.is_connected)
 
     @property
     def has_channels(self) -> bool:
@@ -169,7 +182,7 @@ class RedisConnection:
         try:
             # redis-py's own timeout stops waiting, and leaves the reply for the next command to read.
             with self._deadline.within(timeout_s):
-                if not self._connection.is_connected or self._is_other_run():
+                if not self._is_open or self._is_other_run():
                     await self._open()
                 if self._places is None:
                     return await self._exchange(commands)
@@ -181,8 +194,10 @@ class RedisConnection:
                 self._used_at = time.monotonic()
                 return answers
         except exceptions.ResponseError as error:
-            if len(commands) > 1:  # the other replies are not read
+            if len(commands) > 1 or _ENDS_CONNECTION in str(error):
                 await self._connection.disconnect(nowait=True)
+            if _ENDS_CONNECTION in str(error):
+                raise self._translated(ConnectionError(str(error)), sent_bytes=_bytes_of(commands)) from error
             has_moved = self._places.has_moved if self._places is not None else is_from_no_master
             if has_moved(error):
                 await self._connection.disconnect(nowait=True)
@@ -211,7 +226,10 @@ class RedisConnection:
         if not self._calls_functions:
             sha = self._shas.get(script) or self._shas.setdefault(script, script.sha)
             try:
-                return await self.call("EVALSHA", sha, len(keys), *keys, *arguments)
+                reply = await self.call("EVALSHA", sha, len(keys), *keys, *arguments)
+                if self._places is None:
+                    self._has_run.add(script)
+                return reply
             except NotAllowed as error:
                 if EVALSHA_REFUSED not in str(error.__cause__):
                     raise
@@ -228,6 +246,29 @@ class RedisConnection:
                     f"{self._refusal}, and it lacks the functions of this version: load them with `gamecast users load`"
                 ) from (self._refusal.__cause__ if self._refusal is not None else error)
             raise
+
+    def can_run(self, script: Script) -> bool:
+        """Whether `run_at_once` can be called: the server is open, is the right one, and has the script."""
+        return script in self._has_run and self._is_open and not self._is_other_run()
+
+    def run_at_once(self, script: Script, keys: Sequence[str], arguments: Sequence[Any], told: Replied) -> None:
+        """Run a script, and have its reply told, or what went wrong: a `NetworkError` or an `OtherSideError`."""
+
+        def replied(replies: list[Any], error: Exception | None) -> None:
+            failed = error or (replies[0] if isinstance(replies[0], exceptions.RedisError) else None)
+            if failed is None:
+                told(replies[0], None)
+            else:
+                told(None, self._translated(failed))
+
+        assert self._wire is not None
+        command = ("EVALSHA", self._shas[script], len(keys), *keys, *arguments)
+        self._wire.send((hiredis.pack_command(command),), 1, replied)
+
+    def break_off(self) -> None:
+        """Close the connection: what waits for a reply hears that there is none."""
+        if self._wire is not None:
+            self._wire.close()
 
     async def is_in(self, run: str) -> bool:
         """Return whether the server is in a run, as `found_run` had it; connects first. Raises as `call`."""
@@ -279,6 +320,8 @@ class RedisConnection:
             except BaseException:
                 self._places.doubt()
                 raise
+        self._wire = Wire(self._connection)
+        self._has_run.clear()
         self._was_taken = True
         await self._meet()
 
@@ -333,8 +376,12 @@ class RedisConnection:
     async def _exchange(self, commands: Sequence[tuple[Any, ...] | bytes]) -> list[Any]:
         # redis-py's own packing, in Python, takes longer than a server needs for a small command.
         packed = [each if isinstance(each, bytes) else hiredis.pack_command(each) for each in commands]
-        await self._connection.send_packed_command(packed, check_health=False)
-        return [await self._connection.read_response(disable_decoding=True, timeout=math.inf) for _ in commands]
+        assert self._wire is not None
+        replies = await self._wire.ask(packed, len(packed))
+        for reply in replies:
+            if isinstance(reply, exceptions.RedisError):
+                raise reply
+        return replies
 
     def _translated(self, error: Exception, *, sent_bytes: int = 0) -> GamecastError:
         where = redacted(self.url)

@@ -9,7 +9,7 @@ from contextlib import suppress
 from itertools import chain
 from typing import Any
 
-from adapters.network import Hidden
+from adapters.network import Answered, Found, Hidden
 from adapters.places import Position
 from adapters.redis.connection import RedisConnection, Script
 from adapters.redis.evidence import Evidence
@@ -18,7 +18,7 @@ from adapters.redis.pushes import Pushes, next_of
 from adapters.redis.rows import pairs, read_begun
 from adapters.redis.streamsread import StreamsRead, frames_of
 from sequencing.cut import NodeReads, ReadResult
-from sequencing.errors import OtherSideError, PlanError, Unreachable
+from sequencing.errors import NetworkError, OtherSideError, PlanError, Unreachable
 from sequencing.frames import UNKNOWN_END, LinkedFrame, PublishedFrame, StampedFrame
 from sequencing.keyed import NO_EXTRAS, Heads, Snapshot, head_text
 from sequencing.keyspace import NodeKeys, encode_step, link_words, linked_of
@@ -93,6 +93,9 @@ class RedisNode:
         """After what a look, since there is listening, has found all, and what was pushed since is the next."""
         self._last_of: dict[bytes, int] | None = None
         """Channel → the last event that is known there."""
+        self._found: Found | None = None
+        self._before_the_rest: list[StampedFrame] | None = None
+        """What was pushed, where only a look can tell what comes next."""
         silent = () if self._connection.has_channels else (self._keys.node,)
         self._step_keys = (self._keys.node, self._keys.steps, self._keys.counters, self._keys.publishers, *silent)
 
@@ -109,14 +112,34 @@ class RedisNode:
 
     async def publish(self, frames: Sequence[PublishedFrame]) -> list[Answer]:
         """Run the step for published frames."""
-        are_keyed = any(frame.extras is not NO_EXTRAS for frame in frames)
-        arguments: list[Any] = ["publish+" if are_keyed else "publish"]
-        for frame in frames:
-            arguments += (frame.region, frame.epoch, frame.publisher, frame.incarnation)
-            arguments += (frame.first, frame.count, int(frame.kind), frame.body)
-            if are_keyed:
-                arguments.append(frame.extras.encode() if frame.extras is not NO_EXTRAS else b"")
-        answers = [Answer.decode(each) for each in await self._connection.run(STEP, self._step_keys, *arguments)]
+        return self._answers(frames, await self._connection.run(STEP, self._step_keys, *_arguments(frames)))
+
+    def offer(self, frames: Callable[[], Sequence[PublishedFrame]], told: Answered) -> bool:
+        """See `Lane.offer`."""
+        connection = self._connection
+        if not connection.can_run(STEP):
+            return False
+        offered = frames()
+        if offered:
+
+            def answered(reply: Any, error: Exception | None) -> None:
+                answers: Sequence[Answer] = ()
+                try:
+                    if error is None:
+                        answers = self._answers(offered, reply)
+                except (ValueError, AttributeError, TypeError) as wrong:
+                    error = NetworkError(f"node {self.name!r} has answered what no node does: {wrong!r}")
+                told(answers, error)
+
+            connection.run_at_once(STEP, self._step_keys, _arguments(offered), answered)
+        return True
+
+    def break_off(self) -> None:
+        """See `Lane.break_off`."""
+        self._connection.break_off()
+
+    def _answers(self, frames: Sequence[PublishedFrame], reply: Any) -> list[Answer]:
+        answers = [Answer.decode(each) for each in reply]
         accepted = self._evidence.accepted
         for frame, answer in zip(frames, answers, strict=True):
             if answer.verdict in (Verdict.OK, Verdict.SEEN):
@@ -223,7 +246,13 @@ class RedisNode:
             self._last_of = reading.last_of()
             self._pushed_frames.begin(self._last_of)
         pushes = self._pushes
-        while (come := await (pushes.next(block_ms / 1000) if block_ms is not None else pushes.look())) is not None:
+        while True:
+            come = await (pushes.next(block_ms / 1000) if block_ms is not None else pushes.look())
+            if self._before_the_rest is not None:
+                frames, self._before_the_rest = self._before_the_rest, None
+                return frames
+            if come is None:
+                return []
             frames, are_all = next_of(come, reading.places, self._last_of, self._pushed_frames)
             if not are_all:
                 self._caught_up = None
@@ -231,7 +260,29 @@ class RedisNode:
                 self._pushed_in = self._connection.found_run
                 reading.moved(frames)
                 return frames
-        return []
+
+    def tell(self, found: Found | None) -> None:
+        """See `Reader.tell`."""
+        self._found = found
+        self._pushes.on_come = self._hand_over if found is not None else None
+
+    def _hand_over(self) -> bool:
+        """Hand on what was pushed while a `read` waits for it; return False if that is the `read`'s own."""
+        reading, last_of, found = self._reading, self._last_of, self._found
+        if reading is None or last_of is None or found is None or not found.has_room():
+            return False
+        frames, are_all = next_of(self._pushes.take_come(), reading.places, last_of, self._pushed_frames)
+        self._pushed_in = self._connection.found_run
+        reading.moved(frames)
+        if not are_all:
+            self._caught_up, self._before_the_rest = None, frames
+            self._pushes.return_now()
+        elif frames:
+            self._pushes.found(len(frames), waited=True)
+            if not found.take(self._reads.found(reading.streams, frames, len(frames) + 1)):
+                self._before_the_rest = []
+                self._pushes.return_now()
+        return True
 
     async def read_streams(
         self, after: Mapping[tuple[str, int], Position], *, frames_max: int, block_ms: int | None
@@ -553,3 +604,15 @@ def _two_numbers(text: bytes | None) -> tuple[int, int] | None:
     one, _, other = (text or b"").partition(b" ")
     are_numbers = one.isdigit() and other.isdigit() and len(one + other) <= DIGITS_MAX
     return (int(one), int(other)) if are_numbers else None
+
+
+def _arguments(frames: Sequence[PublishedFrame]) -> list[Any]:
+    """Return the arguments with which the step publishes frames."""
+    are_keyed = any(frame.extras is not NO_EXTRAS for frame in frames)
+    arguments: list[Any] = ["publish+" if are_keyed else "publish"]
+    for frame in frames:
+        arguments += (frame.region, frame.epoch, frame.publisher, frame.incarnation)
+        arguments += (frame.first, frame.count, int(frame.kind), frame.body)
+        if are_keyed:
+            arguments.append(frame.extras.encode() if frame.extras is not NO_EXTRAS else b"")
+    return arguments

@@ -18,9 +18,8 @@ movable servers (Sentinel) do not listen.
 from __future__ import annotations
 
 import asyncio
-import math
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -30,6 +29,7 @@ from redis import exceptions
 from adapters.redis.deadline import Deadline
 from adapters.redis.forgery import PushedFrames
 from adapters.redis.places import connection_to
+from adapters.redis.wire import Wire
 from sequencing.errors import Unreachable
 from sequencing.frames import CARRIES_EVENTS, StampedFrame
 
@@ -55,7 +55,9 @@ MANY_CHANNELS = 32
 QUIET_WAITS = 5
 """After this many waits in a row without a push, the connection is not worth its cost."""
 
-MESSAGES_MAX = 128
+MESSAGES_MAX = 1_024
+COME_BYTES_MAX = 4 * 1024 * 1024
+"""When so much waits to be taken, nothing more is read."""
 PAUSE_S = 1.0
 """A reader that does not read for this long stops listening: pushes would fill the server's memory."""
 
@@ -72,6 +74,16 @@ class Pushes:
         """``url``: of a fixed server."""
         self._url = url
         self._connection: Any = None
+        self._wire: Wire | None = None
+        self._arrival: asyncio.Future[None] | None = None
+        """Done when something has come, or nothing comes any more."""
+        self._unconfirmed = 0
+        """Channels whose beginning or end the server has not confirmed."""
+        self._lost: Exception | None = None
+        self._come_bytes = 0
+        self._is_paused = self._is_returning = False
+        self.on_come: Callable[[], bool] | None = None
+        """Called while `next` waits, when something has come: returns whether it took it all, by `take_come`."""
         self._ending: set[asyncio.Task[None]] = set()
         self._channels: set[bytes] = set()
         self._come: deque[Pushed] = deque()
@@ -165,21 +177,17 @@ class Pushes:
         except BaseException:
             self.end()
             raise
-        come, self._come = list(self._come), deque()
-        return come
+        return self.take_come()
 
     async def next(self, wait_s: float) -> list[Pushed] | None:
         """Return pushes, the oldest first, waiting for them; None if none came, or listening has ended.
 
         Raises `Unreachable` when `interrupt` ends it.
         """
-        connection = self._connection
         try:
             with self._waits(wait_s):
-                while not self._come:
-                    await self._receive(connection)
-                while len(self._come) < MESSAGES_MAX and await connection.can_read():
-                    await self._receive(connection)
+                while not self._come and not self._is_returning:
+                    await self._arrive()
         except TimeoutError:
             pass
         except (exceptions.RedisError, OSError):
@@ -190,11 +198,74 @@ class Pushes:
         except BaseException:
             self.end()
             raise
-        come, self._come = list(self._come), deque()
-        self._quiet = 0 if come else self._quiet + 1
+        self._is_returning = False
+        self._quiet = 0 if self._come else self._quiet + 1
         if self._quiet >= QUIET_WAITS and len(self._channels) < MANY_CHANNELS:
             self.end()
-        return come or None
+        return self.take_come() or None
+
+    def return_now(self) -> None:
+        """Have `next` return, although nothing more has come."""
+        self._is_returning = True
+        self._wake()
+
+    def take_come(self) -> list[Pushed]:
+        """Return what has come and was not taken."""
+        come, self._come, self._come_bytes = list(self._come), deque(), 0
+        if self._is_paused and self._wire is not None:
+            self._is_paused = False
+            self._wire.resume()
+        if come:
+            self._quiet = -1  # a wait that ends now was not in vain
+            self._has_read = True
+        return come
+
+    def take(self, message: Any) -> None:
+        """Take a message of the server: see `adapters.redis.wire.Pushed`."""
+        if isinstance(message, Exception):
+            self._unconfirmed -= 1
+            self._lost = message
+            self._wake()
+            return
+        kind, channel, said = message
+        if kind == b"message":
+            self._come.append((channel, said))
+            self._come_bytes += len(said)
+        else:
+            self._unconfirmed -= 1
+
+    def all_taken(self) -> None:
+        """Have what has come handed on."""
+        if self._come and self._arrival is not None and not self._unconfirmed and self._has_taken_over():
+            return
+        self._wake()
+        if not self._is_paused and (len(self._come) > MESSAGES_MAX or self._come_bytes > COME_BYTES_MAX):
+            self._is_paused = True
+            if self._wire is not None:
+                self._wire.pause()
+
+    def lost(self, error: Exception) -> None:
+        """Hear that nothing more comes."""
+        self._lost = error
+        self._wake()
+
+    def _has_taken_over(self) -> bool:
+        return self.on_come is not None and not self._is_brief and not self._interrupted and self.on_come()
+
+    def _wake(self) -> None:
+        if self._arrival is not None and not self._arrival.done():
+            self._arrival.set_result(None)
+
+    async def _arrive(self) -> None:
+        """Wait until something has come; raises what is wrong with the connection."""
+        if self._lost is None and self._wire is not None:
+            self._arrival = asyncio.get_running_loop().create_future()
+            try:
+                await self._arrival
+            finally:
+                self._arrival = None
+        if self._wire is None or self._lost is not None:
+            raise self._lost or exceptions.ConnectionError("listening has ended")
 
     def interrupt(self) -> None:
         """End a waiting `next`, or `listens` once it is done."""
@@ -213,6 +284,10 @@ class Pushes:
         self._lone = self._busy = self._quiet = self._turns = self._idle = 0
         self._channels = set()
         self._come.clear()
+        if self._wire is not None:
+            self._wire.let_go()
+        self._come_bytes, self._unconfirmed, self._is_paused, self._wire, self._lost = 0, 0, False, None, None
+        self._wake()
         if self._pause is not None:
             self._pause.cancel()
             self._pause = None
@@ -250,25 +325,16 @@ class Pushes:
             self._connection = connection_to(self._url)
             self._watch_for_pauses()
             await self._connection.connect()
-        connection = self._connection
+            self._wire = Wire(self._connection, self)
+        assert self._wire is not None
         packed: list[bytes] = []
         for command, channels in ((b"SUBSCRIBE", new), (b"UNSUBSCRIBE", old)):
             words: tuple[Any, ...] = (command, *channels)
             packed += [hiredis.pack_command(words)] if channels else []
-        await connection.send_packed_command(packed, check_health=False)
-        awaited = len(new) + len(old)
-        while awaited:
-            awaited -= not await self._receive(connection)
-
-    async def _receive(self, connection: Any) -> bool:
-        """Receive one message; return whether it was a push."""
-        kind, channel, said = await connection.read_response(
-            disable_decoding=True, timeout=math.inf, disconnect_on_error=False
-        )
-        if kind == b"message":
-            self._come.append((channel, said))
-            return True
-        return False
+        self._unconfirmed += len(new) + len(old)
+        self._wire.write(packed)
+        while self._unconfirmed > 0:
+            await self._arrive()
 
     def _watch_for_pauses(self) -> None:
         self._has_read = False

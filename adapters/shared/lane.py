@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from adapters.network import Answered
 from adapters.redis.node import RedisNode
 from sequencing.errors import NotConnected, Unreachable
 from sequencing.frames import PublishedFrame
@@ -123,6 +124,13 @@ class SharedLane:
     async def publish(self, frames: Sequence[PublishedFrame]) -> list[Answer]:
         """See `Lane.publish`."""
         return await self._ingress.publish(frames, self._run)
+
+    def offer(self, frames: Callable[[], Sequence[PublishedFrame]], told: Answered) -> bool:
+        """See `Lane.offer`: not here."""
+        return False
+
+    def break_off(self) -> None:
+        """See `Lane.break_off`."""
 
     async def close(self) -> None:
         """See `Lane.close`: the access stays open for the other connections."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection, Mapping, Sequence
 
-from adapters.network import Hidden
+from adapters.network import Found, Hidden
 from adapters.places import Places, Position
 from adapters.shared.stream import SharedStream, StreamKey
 from adapters.shared.streams import SharedNode
@@ -99,6 +99,9 @@ class SharedReader:
         """See `Reader.interrupt`."""
         self._interrupted = True
         self._wake()
+
+    def tell(self, found: Found | None) -> None:
+        """See `Reader.tell`: not here."""
 
     def hidden(self) -> Sequence[Hidden]:
         """See `Reader.hidden`."""

@@ -483,12 +483,16 @@ class Incoming:
         """Have the application's iterator look again."""
         self._arrived.set()
 
-    async def has_room(self) -> bool:
-        """Return whether to read on, as what was received and not taken allows; see `WhenBehind`.
+    def has_room_now(self) -> bool:
+        """Return whether there is room for what is read, without doing anything about it.
 
         There may be more of it while the application waits for a join, which only reading brings about.
         """
-        if not self._is_full(self._limits.overflow_factor if self._joining else 1):
+        return not self._is_full(self._limits.overflow_factor if self._joining else 1)
+
+    async def has_room(self) -> bool:
+        """Return whether to read on, as what was received and not taken allows; see `WhenBehind`."""
+        if self.has_room_now():
             return True
         if self._when_behind == "skip":
             self._give_up_states()

@@ -174,7 +174,7 @@ class Outgoing:
             if node is None:
                 self._await_place(region)
             else:
-                self._nodes[node].wake.set()
+                self._nodes[node].offer()
         return future
 
     def _publish_mixed(self, pairs: Sequence[tuple[Regions, Any]]) -> asyncio.Future[list[Receipt]]:
@@ -208,7 +208,7 @@ class Outgoing:
         self._came_back.set()
         self._plan_came.set()
         for node in self._nodes.values():
-            node.wake.set()
+            node.close()
         try:
             await asyncio.gather(*(node.task for node in self._nodes.values()))
             if self._renewing is not None:
@@ -281,7 +281,7 @@ class Outgoing:
                 conditions=about.conditions,
             )
         if node is not None:
-            self._nodes[node].wake.set()
+            self._nodes[node].offer()
         else:
             for each in about.regions or (region,):
                 self._await_place(each)
@@ -410,7 +410,7 @@ class Outgoing:
         self._room.set()
         self._came_back.set()
         for node in effects.publish:
-            self._nodes[node].wake.set()
+            self._nodes[node].offer()
         if not self.is_closing and (self._renewing is None or self._renewing.done()) and self._session.doubtful():
             self._renewing = asyncio.create_task(self._renew(), name="gamecast renewal")
 

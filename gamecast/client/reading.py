@@ -69,10 +69,17 @@ class _NodeReader:
     is_waiting: bool = False
     """Whether a read is under way."""
     interrupt: asyncio.Task[None] | None = None
+    frame_bytes: int = 1
+    """How large frames are, those that came last above all."""
+    failed: Exception | None = None
+    """What went wrong with what came without the task."""
 
 
 class Taker(Protocol):
     """Takes what is read."""
+
+    def has_room_now(self) -> bool:
+        """Return whether it takes anything now."""
 
     async def has_room(self) -> bool:
         """Return whether to read on now, perhaps after a wait."""
@@ -123,6 +130,7 @@ class NodeReaders:
                 way = f"reading at {node}"
                 late = Late(self._health, way, LATE_S)
                 reading = self._readings[node] = _NodeReader(self._network.reader(node, plan), way, late)
+                reading.reader.tell(_AtOnce(self, node, reading))
                 reading.task = asyncio.create_task(self._read(node, reading), name=f"gamecast read {node}")
                 reading.task.add_done_callback(self._ended)
             reading.changed.set()
@@ -149,12 +157,13 @@ class NodeReaders:
 
     async def _read(self, node: str, reading: _NodeReader) -> None:
         backoff, way = Backoff(), reading.way
-        frame_bytes = 1
         try:
             while not self._stopping:
+                if reading.failed is not None:
+                    raise reading.failed
                 was_draining = self._draining  # what comes during a look that began before may be missing in it
                 try:
-                    found = await self._look(node, reading, frame_bytes)
+                    found = await self._look(node, reading)
                     backoff.reset()
                     self._health.mark_up(way)
                 except GamecastError as error:
@@ -170,13 +179,7 @@ class NodeReaders:
                     continue
                 if found is None:
                     continue
-                after = reading.after
-                for frame in found.frames:
-                    frame_bytes = max(len(frame.body), frame_bytes - frame_bytes // 64, 1)
-                    after.moved(frame.region, frame.epoch, frame.last)
-                self._taker.take(found)
-                for place in reading.reader.hidden():
-                    self._taker.announce(Gap(*place))
+                self._take(reading, found)
                 if not found.frames and was_draining:
                     return
                 # The application first, then the next request; and when much comes, not for every little of it.
@@ -188,7 +191,37 @@ class NodeReaders:
             reading.late.close()
             await reading.reader.close()
 
-    async def _look(self, node: str, reading: _NodeReader, frame_bytes: int) -> ReadResult | None:
+    def _take(self, reading: _NodeReader, found: ReadResult) -> None:
+        after = reading.after
+        for frame in found.frames:
+            reading.frame_bytes = max(len(frame.body), reading.frame_bytes - reading.frame_bytes // 64, 1)
+            after.moved(frame.region, frame.epoch, frame.last)
+        self._taker.take(found)
+        for place in reading.reader.hidden():
+            self._taker.announce(Gap(*place))
+
+    def has_room_at_once(self, reading: _NodeReader) -> bool:
+        """Return whether what comes while a read waits can be taken without the task."""
+        session = self._session
+        return (
+            reading.is_waiting
+            and not (self._stopping or self._draining or reading.interrupt or reading.failed)
+            and reading.turn == session.generation
+            and session.held_frames < self._limits.held_frames_max
+            and self._taker.has_room_now()
+        )
+
+    def take_at_once(self, node: str, reading: _NodeReader, found: ReadResult) -> bool:
+        """Take what has come while a read waits; return whether there is room for more."""
+        self._health.mark_up(reading.way)
+        try:
+            self._take(reading, found)
+        except Exception as error:  # noqa: BLE001 - the task ends with it
+            reading.failed = error
+            self._interrupt(node, reading)
+        return self._taker.has_room_now()
+
+    async def _look(self, node: str, reading: _NodeReader) -> ReadResult | None:
         """Read what is to be read at a node; None when that was nothing."""
         if not await self._taker.has_room():
             return None
@@ -210,7 +243,7 @@ class NodeReaders:
             there = reading.after.items()
             after = {region: place for region, place in there if session.held(region) < limits.held_frames_max}
         if after:
-            return await self._read_on(reading, after, frame_bytes)
+            return await self._read_on(reading, after)
         if self._draining:
             return ReadResult((), {})
         reading.changed.clear()
@@ -231,8 +264,8 @@ class NodeReaders:
             if read is not None:
                 reading.unknown[region] = read.epoch
 
-    async def _read_on(self, reading: _NodeReader, after: Mapping[str, Position], frame_bytes: int) -> ReadResult:
-        frames_max = max(1, min(FRAMES_MAX, READ_BYTES // (frame_bytes * len(after))))
+    async def _read_on(self, reading: _NodeReader, after: Mapping[str, Position]) -> ReadResult:
+        frames_max = max(1, min(FRAMES_MAX, READ_BYTES // (reading.frame_bytes * len(after))))
         reading.is_waiting = True
         reading.late.begin()
         try:
@@ -249,3 +282,18 @@ class NodeReaders:
 
     def _ended(self, _: asyncio.Task[None]) -> None:
         self._taker.wake_application()
+
+
+class _AtOnce:
+    """Takes what comes at a node while a read waits. Implements `adapters.network.Found`."""
+
+    def __init__(self, readers: NodeReaders, node: str, reading: _NodeReader) -> None:
+        self._readers, self._node, self._reading = readers, node, reading
+
+    def has_room(self) -> bool:
+        """See `Found.has_room`."""
+        return self._readers.has_room_at_once(self._reading)
+
+    def take(self, found: ReadResult) -> bool:
+        """See `Found.take`."""
+        return self._readers.take_at_once(self._node, self._reading, found)

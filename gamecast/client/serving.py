@@ -12,7 +12,7 @@ from adapters.backoff import Backoff
 from adapters.network import Lane
 from adapters.redis.deadline import Deadline
 from gamecast.client.receipts import Token
-from gamecast.client.watching import Health, Late
+from gamecast.client.watching import Health, Late, Overdue
 from sequencing.errors import GamecastError, NetworkError, OtherSideError, PublishUncertain, Unreachable
 from sequencing.frames import PublishedFrame
 from sequencing.node import Answer, Verdict
@@ -26,6 +26,9 @@ LINGER_S = 0.01
 """After a request of many events, the next one waits while the application goes on publishing, until there are really
 many: what each frame costs its subscribers is spread over more events. No event waits for a pause: the first round of
 the event loop without a new event ends it. Under light load, requests are small and never wait."""
+
+REPLY_TIMEOUT_S = 10.0
+"""A request without the task is broken off after this, at the latest."""
 
 WAIT_S = 0.002
 """How long to wait for an ingress that opens soon."""
@@ -54,16 +57,32 @@ class Host(Protocol):
 
 
 class NodeService:
-    """Publishes through one node."""
+    """Publishes through one node.
+
+    As long as nothing is in the way, requests go out and are answered without the task: it is woken only where
+    something is to be opened, waited for, repeated or given up.
+    """
 
     def __init__(
         self, node: str, lane: Lane, host: Host, session: Session[Token], health: Health, *, timeout_s: float
     ) -> None:
         """``timeout_s``: how long frames are offered before their events fail."""
         self.lane = lane
-        self.wake = asyncio.Event()
-        """Set when there may be something to offer."""
         self.reconnects = 0
+        self._loop = asyncio.get_running_loop()
+        self._wake = asyncio.Event()
+        self._is_parked = False
+        """Whether the task has nothing to do."""
+        self._is_due = False
+        """Whether there will be a look soon at what there is to offer."""
+        self._under_way: Sequence[PublishedFrame] = ()
+        """The frames of a request without the task."""
+        self._failed: tuple[Sequence[PublishedFrame], Exception | None] | None = None
+        """The frames of such a request that failed, and with what, if they may have been accepted."""
+        self._is_busy = self._is_early = False
+        """Whether the last request was a large one; whether it was refused by an ingress that opens soon."""
+        self._late = Late(health, way_to(node), LATE_S)
+        self._limit = Overdue(min(REPLY_TIMEOUT_S, max(REQUEST_S_MIN, timeout_s)), lane.break_off)
         self._node = node
         self._host = host
         self._session = session
@@ -71,41 +90,100 @@ class NodeService:
         self._timeout_s = timeout_s
         self.task = asyncio.create_task(self.serve(), name=f"gamecast publish {node}")
 
+    def offer(self) -> None:
+        """Offer what there is, together with all that is published in this round of the event loop."""
+        if not self._is_due:
+            self._is_due = True
+            self._loop.call_soon(self._offer_at_once)
+
+    def close(self) -> None:
+        """End: what is under way gets its answer."""
+        self._wake.set()
+
+    def _offer_at_once(self) -> None:
+        self._is_due = False
+        if self._under_way:
+            return
+        if not self._is_parked or self._host.is_closing or not self.lane.offer(self._take, self._answered):
+            self._wake.set()
+
+    def _take(self) -> Sequence[PublishedFrame]:
+        frames = self._under_way = self._session.take(self._node)
+        if frames:
+            self._late.begin()
+            self._limit.begin()
+        return frames
+
+    def _answered(self, answers: Sequence[Answer], error: Exception | None) -> None:
+        """Take the answers to what is under way, or hand it to the task."""
+        frames, self._under_way = self._under_way, ()
+        self._late.end()
+        self._limit.end()
+        if error is not None:
+            # What the other side refuses is offered once more, by the task: it may only lack the script.
+            self._failed = frames, None if isinstance(error, OtherSideError) else error
+            self._wake.set()
+            return
+        try:
+            self._settle(frames, answers)
+        except Exception as wrong:  # noqa: BLE001 - whatever it is, publishing must fail with it
+            self._end(wrong)
+        if self._is_busy or self._is_early or self._host.is_closing:
+            self._wake.set()
+        elif self._session.waiting_events(self._node):
+            self.offer()
+
+    def _settle(self, frames: Sequence[PublishedFrame], answers: Sequence[Answer]) -> None:
+        self._health.mark_up(way_to(self._node))
+        self._host.carry_out(self._session.answered(self._node, answers))
+        self._host.watch_stale()
+        self._is_early = any(answer.verdict is Verdict.WAIT for answer in answers)
+        self._is_busy = sum(frame.count for frame in frames) >= LINGER_FROM_EVENTS
+
+    def _end(self, error: Exception) -> None:
+        _log.error("publishing through node %s has ended", self._node, exc_info=error)
+        self._host.end(error)
+
     async def serve(self) -> None:
         """Offer frames until the connection closes."""
-        node, wake = self._node, self.wake
-        limit, late = Deadline(), Late(self._health, way_to(node), LATE_S)
-        busy = False
+        node, limit = self._node, Deadline()
         try:
-            while not self._host.is_closing:
-                if busy:
+            while not self._host.is_closing or self._under_way:
+                if self._is_early:
+                    await asyncio.sleep(WAIT_S)
+                if self._is_busy:
                     await self._linger()
-                frames = self._session.take(node)
+                self._is_early = self._is_busy = False
+                (frames, error), self._failed = self._failed or (self._next(), None), None
                 if not frames:
-                    wake.clear()
-                    if not self._host.is_closing:  # which may have begun while this one lingered
-                        await wake.wait()
+                    await self._park()
                     continue
                 try:
-                    answers = await self._offer(frames, limit, late)
-                except Exception as error:  # noqa: BLE001 - whatever it is, the events' futures must tell
-                    if not isinstance(error, OtherSideError):
+                    answers = await self._offer(frames, limit, error)
+                except Exception as failed:  # noqa: BLE001 - whatever it is, the events' futures must tell
+                    if not isinstance(failed, OtherSideError):
                         self._session.unanswered(node)
-                    self._give_up(as_ours(error))
+                    self._give_up(as_ours(failed))
                     continue
-                self._host.carry_out(self._session.answered(node, answers))
-                self._host.watch_stale()
-                if any(answer.verdict is Verdict.WAIT for answer in answers):
-                    await asyncio.sleep(WAIT_S)
-                busy = sum(frame.count for frame in frames) >= LINGER_FROM_EVENTS
+                self._settle(frames, answers)
                 del answers, frames  # they may be many, and the next ones may be long in coming
         except Exception as error:  # noqa: BLE001 - whatever it is, publishing must fail with it
-            _log.exception("publishing through node %s has ended", node)
-            self._host.end(error)
+            self._end(error)
         finally:
             limit.close()
-            late.close()
+            self._limit.close()
+            self._late.close()
             await self.lane.close()
+
+    def _next(self) -> Sequence[PublishedFrame]:
+        return () if self._under_way or self._host.is_closing else self._session.take(self._node)
+
+    async def _park(self) -> None:
+        self._wake.clear()
+        if not self._host.is_closing or self._under_way:  # it may have begun while this one lingered
+            self._is_parked = True
+            await self._wake.wait()
+            self._is_parked = False
 
     async def _linger(self) -> None:
         node = self._node
@@ -115,38 +193,40 @@ class NodeService:
             await asyncio.sleep(0)
             before, waiting = waiting, self._session.waiting_events(node)
 
-    async def _offer(self, frames: Sequence[PublishedFrame], limit: Deadline, late: Late) -> list[Answer]:
+    async def _offer(
+        self, frames: Sequence[PublishedFrame], limit: Deadline, failed: Exception | None
+    ) -> Sequence[Answer]:
         """Offer frames until the node answers; raises the last error when that takes too long.
 
-        ``limit`` and ``late``: for one request at a time.
+        ``limit``: for one request at a time; ``failed``: with what they have failed before, without an answer.
         """
-        node, backoff, way = self._node, Backoff(), way_to(self._node)
+        node, backoff = self._node, Backoff()
         began = time.monotonic()
         deadline = began + self._timeout_s
         while True:
-            left_s = max(REQUEST_S_MIN, deadline - time.monotonic())
-            late.begin()
-            try:
-                with limit.within(left_s):
-                    answers = await self.lane.publish(frames)
-                self._health.mark_up(way)
-                return answers
-            except (NetworkError, TimeoutError) as failed:
-                error = failed if isinstance(failed, NetworkError) else Unreachable(f"node {node!r} does not answer")
-                self._session.unanswered(node)
-                self.reconnects += 1
-                self._health.mark_down(way, error)
-                if not self._session.is_in_flight(node):
-                    return []  # given up meanwhile: the node was reset
-                wait_s = backoff.next_s()
-                if self._host.is_closing or time.monotonic() + wait_s > deadline:
-                    raise PublishUncertain(
-                        f"no answer from the ingress for {time.monotonic() - began:.1f} s, so these events may or may "
-                        f"not have been published: {error}"
-                    ) from failed
-                await asyncio.sleep(wait_s)
-            finally:
-                late.end()
+            if failed is None:
+                self._late.begin()
+                try:
+                    with limit.within(max(REQUEST_S_MIN, deadline - time.monotonic())):
+                        return await self.lane.publish(frames)
+                except (NetworkError, TimeoutError) as caught:
+                    failed = caught
+                finally:
+                    self._late.end()
+            error = failed if isinstance(failed, NetworkError) else Unreachable(f"node {node!r} does not answer")
+            self._session.unanswered(node)
+            self.reconnects += 1
+            self._health.mark_down(way_to(node), error)
+            if not self._session.is_in_flight(node):
+                return []  # given up meanwhile: the node was reset
+            wait_s = backoff.next_s()
+            if self._host.is_closing or time.monotonic() + wait_s > deadline:
+                raise PublishUncertain(
+                    f"no answer from the ingress for {time.monotonic() - began:.1f} s, so these events may or may "
+                    f"not have been published: {error}"
+                ) from failed
+            failed = None
+            await asyncio.sleep(wait_s)
 
     def _give_up(self, error: GamecastError) -> None:
         """Fail what is buffered for the node."""

@@ -171,14 +171,14 @@ class Health:
             self.callbacks.tell(status)
 
 
-class Late:
-    """Counts a path as lost if a request there is not answered in time; the answer may still arrive.
+class Overdue:
+    """Says when a request is not answered in time.
 
     One timer serves one request after the other: setting one up for each takes longer than all else here.
     """
 
-    def __init__(self, health: Health, way: str, after_s: float) -> None:
-        self._health, self._way, self._after_s = health, way, after_s
+    def __init__(self, after_s: float, on_due: Callable[[], None]) -> None:
+        self._after_s, self._on_due = after_s, on_due
         self._loop = asyncio.get_running_loop()
         self._due = math.inf
         self._timer: asyncio.TimerHandle | None = None
@@ -207,13 +207,15 @@ class Late:
         if self._loop.time() < self._due:
             self._timer = self._loop.call_at(self._due, self._look)
             return
-        self._health.mark_down(
-            self._way,
-            Unreachable(
-                f"{self._way}: the server has not answered for {self._after_s:g} s: it hangs, is stopped, or has too "
-                "much to do"
-            ),
-        )
+        self._on_due()
+
+
+class Late(Overdue):
+    """Counts a path as lost if a request there is not answered in time; the answer may still arrive."""
+
+    def __init__(self, health: Health, way: str, after_s: float) -> None:
+        said = f"{way}: the server has not answered for {after_s:g} s: it hangs, is stopped, or has too much to do"
+        super().__init__(after_s, lambda: health.mark_down(way, Unreachable(said)))
 
 
 class PublishErrorReporter:

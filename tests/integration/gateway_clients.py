@@ -22,6 +22,7 @@ from adapters.gateway.serving import serving
 from adapters.gateway.settings import GatewayLimits, GatewaySettings, IPNetwork
 from adapters.gateway.tokens import KeySource
 from gamecast.gateway import ClientAccess
+from sequencing.plan import Ordering
 from tests.patience import patience
 
 
@@ -67,6 +68,7 @@ async def running_gateway(
     admin: tuple[str, int] | None = None,
     admin_names: tuple[str, ...] = (),
     trusted_proxies: tuple[IPNetwork, ...] = (),
+    ordering: Ordering = "acyclic",
     **limits: Any,
 ) -> AsyncIterator[Running]:
     settings = GatewaySettings(
@@ -81,7 +83,7 @@ async def running_gateway(
     replay_cache = RedisReplayCache(redis_url)
     audit = StringIO()
     application = make_application(
-        ClientAccess(redis_url),
+        ClientAccess(redis_url, ordering=ordering),
         settings,
         guard=Guard(settings, replay_cache, keys=keys),
         replay_cache=replay_cache,

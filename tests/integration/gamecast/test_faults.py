@@ -535,7 +535,7 @@ async def test_a_node_that_never_comes_back_is_replaced_by_an_empty_one_that_may
             assert [event.payload for cast in (one, other) for event in await take(cast, 1)] == ["before"] * 2
             node.kill()
             node.restart()  # with nothing of what it had, which nobody expects
-            with pytest.raises(gamecast.GamecastError):
+            with suppress(gamecast.GamecastError):  # unless its closed connection was noticed before
                 await other.publish("a", "into the void")
             await control.register_node("n1", node.url, may_lose=True)
             async with patience(20):

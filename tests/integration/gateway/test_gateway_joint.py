@@ -19,6 +19,7 @@ from adapters.embedded.server import EmbeddedServer
 from adapters.gateway.eventtexts import EventTexts, visible
 from adapters.gateway.tokens import KeyFile, Keys, mint, new_key
 from gamecast import Event, JointEvent
+from sequencing.plan import Ordering
 from tests.integration.gateway.test_gateway_hooks import Backend, hooked
 from tests.integration.gateway.test_gateway_javascript import CLIENT, node
 from tests.integration.gateway_clients import Running, Socket, running_gateway
@@ -419,25 +420,30 @@ async def test_the_backend_hears_of_all_regions(shared_redis: EmbeddedServer) ->
     assert (by_http["region"], by_http["regions"]) == (regions[0], regions)
 
 
-async def test_regions_that_do_not_enter_together_are_refused() -> None:
+@pytest.mark.parametrize("ordering", ["acyclic", "overlap"])
+async def test_on_several_nodes_it_waits_for_a_plan_or_is_refused_where_only_overlaps_are_ordered(
+    ordering: Ordering,
+) -> None:
     several = [f"cell {number}" for number in range(8)]
     async with (
-        gamecast.connect("embedded://?nodes=3", name="keeper") as keeper,
-        running_gateway(keeper.url) as running,
+        gamecast.connect("embedded://?nodes=3", name="keeper", ordering=ordering) as keeper,
+        running_gateway(keeper.url, ordering=ordering) as running,
         Socket.open(running.url, name="ana") as socket,
         aiohttp.ClientSession(running.url) as client,
     ):
         await socket.subscribe(*several)
         for each in several:
             await socket.publish(each, "here", id=1)
-        refused = await socket.publish(several, "everywhere", id=2)
-        assert (refused["code"], refused["definite"], refused["retriable"]) == ("not-together", True, False)
-        assert "publish to each" in refused["message"].lower()
-        async with client.post("/v1/events", json={"events": [{"regions": several, "payload": 1}]}) as response:
+        answer = await socket.publish(several, "everywhere", id=2)
+        async with client.post("/v1/events", json={"events": [{"regions": several, "payload": "http"}]}) as response:
             [result] = (await response.json())["results"]
+        if ordering == "overlap":
+            assert (answer["code"], answer["definite"], answer["retriable"]) == ("not-together", True, False)
+            assert "publish to each" in answer["message"].lower()
             assert (result["error"]["code"], result["status"]) == ("not-together", 409)
         await socket.publish(several[0], "end", id=3)
-        assert had(await socket.take(9)) == ["here"] * 8 + ["end"]
+        joint = ["everywhere", "http"] if ordering != "overlap" else []
+        assert had(await socket.take(9 + len(joint))) == ["here"] * 8 + joint + ["end"]
 
 
 def test_what_json_cannot_carry_is_a_gap_in_all_of_its_regions() -> None:

@@ -31,6 +31,12 @@ class Accepting:
     def lane(self, node: str, plan: Plan) -> Accepting:
         return self
 
+    def offer(self, frames: object, told: object) -> bool:
+        return False
+
+    def break_off(self) -> None:
+        pass
+
     async def publish(self, frames: Sequence[PublishedFrame]) -> list[Answer]:
         await asyncio.sleep(0)
         for frame in frames:
