@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from adapters.redis.evidence import Exchange
@@ -19,7 +20,10 @@ from sequencing.frames import StampedFrame, parse_meta
 from sequencing.keyspace import NodeKeys
 
 KEPT = 32
-"""The maximum for each stream: with more pushes, the streams are read and compared."""
+"""The maximum for each stream: with more pushes, it is read and compared."""
+
+KEPT_ASIDE = 4 * KEPT
+"""The same where a stream with `KEPT` is compared while others are read on."""
 
 REPORTED_MAX = 1000
 
@@ -44,6 +48,9 @@ class PushedFrames:
         self._floors: dict[bytes, int] = {}
         """The streams' state at the read before listening: later pushes of these events are late, and true."""
         self._reported: set[tuple[bytes, int]] = set()
+        self.kept_max = KEPT
+        self.due: set[bytes] = set()
+        """The streams that it is time to compare."""
         self.are_forged = False
         """Whether a push was found to be forged: then all pushes here are unreliable."""
         self.is_doubtful = False
@@ -55,6 +62,7 @@ class PushedFrames:
     def forget(self) -> None:
         """Forget all pushes: they were compared, or the server was restarted, see `Evidence`."""
         self._frames.clear()
+        self.due.clear()
         self.is_doubtful = False
 
     def begin(self, last_of: Mapping[bytes, int]) -> None:
@@ -70,12 +78,35 @@ class PushedFrames:
         frames = self._frames.setdefault(key, {})
         frames[frame.last] = frame
         if len(frames) >= KEPT:
-            self.is_doubtful = True
+            self.due.add(key)
+            self.is_doubtful = self.is_doubtful or len(frames) >= self.kept_max
 
     def again(self, key: bytes, frame: StampedFrame) -> None:
         """Note a push with a number that was there before: if the two differ, one of them is forged."""
         if frame.last > self._floors.get(key, 0) and self._frames.get(key, {}).get(frame.last) != frame:
             self.is_doubtful = True
+
+    def take_due(self) -> list[tuple[bytes, list[StampedFrame]]]:
+        """Return the streams that it is time to compare, each once, and what was pushed of each."""
+        due = [(key, [*self._frames[key].values()]) for key in self.due if key in self._frames]
+        self.due.clear()
+        return due
+
+    def confirm(self, key: bytes, frames: Sequence[StampedFrame], entries: Sequence[Any]) -> bool:
+        """Forget frames that were pushed if they are in their stream; return whether they are.
+
+        ``entries``: of the stream, from the first of these frames to the last.
+        """
+        if any(map(partial(_is_odd, by_id=_by_id(entries)), frames)):
+            self.is_doubtful = True
+            return False
+        known = self._frames.get(key, {})
+        for frame in frames:
+            if known.get(frame.last) is frame:
+                del known[frame.last]
+        if not known:
+            self._frames.pop(key, None)
+        return True
 
     async def compare(self, exchange: Exchange) -> list[Forged]:
         """Compare with the streams; return the forged events that are now known to have hidden true events.
@@ -84,20 +115,17 @@ class PushedFrames:
         """
         if not self._frames:
             return []
-        pushed = [(key, frame) for key, frames in self._frames.items() for frame in frames.values()]
+        pushed = [(key, [*frames.values()]) for key, frames in self._frames.items()]
         is_there, *answers = await exchange(
-            [
-                ("EXISTS", NodeKeys(self._node).node),
-                *(("XRANGE", key, _id(frame, frame.last), _id(frame, frame.last)) for key, frame in pushed),
-            ]
+            [("EXISTS", NodeKeys(self._node).node), *(range_of(key, frames) for key, frames in pushed)]
         )
         if not is_there:  # the stream was emptied, see `Evidence`
             self.forget()
             return []
         odd = [
             (key, frame)
-            for (key, frame), entries in zip(pushed, answers, strict=True)
-            if not entries or tuple(entries[0][1][1::2]) != (frame.meta, frame.stamp, frame.body)
+            for (key, frames), entries in zip(pushed, answers, strict=True)
+            for frame in filter(partial(_is_odd, by_id=_by_id(entries)), frames)
         ]
         found: list[Forged] = []
         self.forget()
@@ -140,6 +168,20 @@ class PushedFrames:
                 new[0].epoch,
                 _first(new[0]),
             )
+
+
+def range_of(key: bytes, frames: Sequence[StampedFrame]) -> tuple[Any, ...]:
+    """Return the command that reads a stream from the first of some frames of it to the last."""
+    numbers = [frame.last for frame in frames]
+    return "XRANGE", key, _id(frames[0], min(numbers)), _id(frames[0], max(numbers))
+
+
+def _by_id(entries: Sequence[Any]) -> dict[bytes, tuple[bytes, ...]]:
+    return {name: tuple(fields[1::2]) for name, fields in entries}
+
+
+def _is_odd(frame: StampedFrame, by_id: Mapping[bytes, tuple[bytes, ...]]) -> bool:
+    return by_id.get(_id(frame, frame.last).encode()) != (frame.meta, frame.stamp, frame.body)
 
 
 def _first(frame: StampedFrame) -> int:

@@ -13,7 +13,7 @@ from adapters.network import Answered, Found, Hidden
 from adapters.places import Position
 from adapters.redis.connection import RedisConnection, Script
 from adapters.redis.evidence import Evidence
-from adapters.redis.forgery import Forged, PushedFrames
+from adapters.redis.forgery import KEPT, KEPT_ASIDE, Forged, PushedFrames, range_of
 from adapters.redis.pushes import Pushes, next_of
 from adapters.redis.rows import pairs, read_begun
 from adapters.redis.streamsread import StreamsRead, frames_of
@@ -265,6 +265,7 @@ class RedisNode:
         """See `Reader.tell`."""
         self._found = found
         self._pushes.on_come = self._hand_over if found is not None else None
+        self._pushed_frames.kept_max = KEPT_ASIDE if found is not None else KEPT
 
     def _hand_over(self) -> bool:
         """Hand on what was pushed while a `read` waits for it; return False if that is the `read`'s own."""
@@ -282,7 +283,25 @@ class RedisNode:
             if not found.take(self._reads.found(reading.streams, frames, len(frames) + 1)):
                 self._before_the_rest = []
                 self._pushes.return_now()
+        if self._pushed_frames.due:
+            self._compare_aside()
         return True
+
+    def _compare_aside(self) -> None:
+        """Compare streams of which much was pushed, while a `read` waits for more."""
+        connection, pushed = self._connection, self._pushed_frames
+        if connection.found_run != self._pushed_in:
+            return
+        due = pushed.take_due()
+
+        def compared(answers: list[Any]) -> None:
+            for (key, frames), entries in zip(due, answers, strict=True):
+                if isinstance(entries, Exception) or not pushed.confirm(key, frames, entries):
+                    self._before_the_rest = self._before_the_rest or []
+                    self._caught_up = None
+                    self._pushes.return_now()
+
+        connection.ask_at_once([range_of(key, frames) for key, frames in due], compared)
 
     async def read_streams(
         self, after: Mapping[tuple[str, int], Position], *, frames_max: int, block_ms: int | None
