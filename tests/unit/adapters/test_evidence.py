@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from adapters.redis.evidence import Evidence
-from adapters.redis.forgery import Forged, PushedFrames
+from adapters.redis.forgery import KEPT, KEPT_ASIDE, Forged, PushedFrames, range_of
 from sequencing.frames import PublishedFrame, StampedFrame
 from sequencing.keyspace import NodeKeys
 
@@ -166,3 +166,44 @@ async def test_an_emptied_node_has_been_forged_nothing_at() -> None:
     emptied(server)
     frames = pushed(10)
     assert (await frames.compare(server), frames.are_forged) == ([], False)
+
+
+def entries(*numbers: int, body: bytes = b"true") -> list[tuple[bytes, list[bytes]]]:
+    return [(b"7-%d" % number, [b"m", META, b"s", b"0,5", b"b", body]) for number in numbers]
+
+
+def test_much_of_one_stream_is_compared_aside_and_what_is_true_is_forgotten() -> None:
+    frames = pushed(*range(1, KEPT))
+    frames.kept_max = KEPT_ASIDE
+    assert frames.take_due() == []
+    frames.add(KEY, StampedFrame("a", 7, KEPT, META, b"0,5", b"true"))
+    [(key, some)] = frames.take_due()
+    assert (key, len(some), frames.take_due(), frames.is_doubtful) == (KEY, KEPT, [], False)
+    assert range_of(key, some) == ("XRANGE", KEY, "7-1", f"7-{KEPT}")
+    frames.add(KEY, StampedFrame("a", 7, KEPT + 1, META, b"0,5", b"true"))
+    assert frames.confirm(key, some, entries(*range(1, KEPT + 1)))
+    assert [frame.last for _, rest in [*frames.take_due()] for frame in rest] == [KEPT + 1]
+    assert frames.confirm(key, some, entries(*range(1, KEPT + 1)))  # once more does no harm
+    assert not frames.is_doubtful
+
+
+@pytest.mark.parametrize("there", [entries(1, 3), entries(1, 2, 3, body=b"another"), []])
+async def test_what_is_odd_aside_is_doubtful_until_it_is_compared(there: list[tuple[bytes, list[bytes]]]) -> None:
+    frames = pushed(1, 2, 3)
+    frames.kept_max = KEPT_ASIDE
+    frames.due.add(KEY)
+    [(key, some)] = frames.take_due()
+    assert not frames.confirm(key, some, there)
+    assert frames.is_doubtful
+    assert await frames.compare(Server()) == []
+    assert not frames.is_doubtful
+
+
+def test_where_comparing_does_not_keep_up_it_is_doubtful() -> None:
+    frames = pushed(*range(1, KEPT))
+    frames.kept_max = KEPT_ASIDE
+    for number in range(KEPT, KEPT_ASIDE):
+        frames.add(KEY, StampedFrame("a", 7, number, META, b"0,5", b"true"))
+    assert not frames.is_doubtful
+    frames.add(KEY, StampedFrame("a", 7, KEPT_ASIDE, META, b"0,5", b"true"))
+    assert frames.is_doubtful
