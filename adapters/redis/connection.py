@@ -265,16 +265,16 @@ class RedisConnection:
         command = ("EVALSHA", self._shas[script], len(keys), *keys, *arguments)
         self._wire.send((hiredis.pack_command(command),), 1, replied)
 
-    def ask_at_once(self, commands: Sequence[tuple[Any, ...]], told: Callable[[list[Any]], None]) -> bool:
-        """Send commands, and have their replies told, errors among them; nothing is told if they do not come.
+    def ask_at_once(self, commands: Sequence[tuple[Any, ...]], told: Callable[[list[Any]], None]) -> None:
+        """Send commands, and have their replies told, errors among them; none if they do not come.
 
-        Return False where that takes more: the server is not open, or is another one.
+        None at once, where that takes more: the server is not open, or is another one.
         """
         if self._wire is None or not self._is_open or self._places is not None or self._is_other_run():
-            return False
+            told([])
+            return
         packed = [hiredis.pack_command(command) for command in commands]
-        self._wire.send(packed, len(packed), lambda replies, error: told(replies) if error is None else None)
-        return True
+        self._wire.send(packed, len(packed), lambda replies, error: told(replies if error is None else []))
 
     def break_off(self) -> None:
         """Close the connection: what waits for a reply hears that there is none."""

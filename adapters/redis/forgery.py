@@ -11,7 +11,7 @@ of the true events.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -24,6 +24,9 @@ KEPT = 32
 
 KEPT_ASIDE = 4 * KEPT
 """The same where a stream with `KEPT` is compared while others are read on."""
+
+ALL_KEPT_ASIDE = 2_048
+"""The maximum for all streams there: beyond it, those with the oldest pushes are compared."""
 
 REPORTED_MAX = 1000
 
@@ -51,6 +54,9 @@ class PushedFrames:
         self.kept_max = KEPT
         self.due: set[bytes] = set()
         """The streams that it is time to compare."""
+        self._asked: set[bytes] = set()
+        """Those that are being compared."""
+        self._count = 0
         self.are_forged = False
         """Whether a push was found to be forged: then all pushes here are unreliable."""
         self.is_doubtful = False
@@ -63,6 +69,8 @@ class PushedFrames:
         """Forget all pushes: they were compared, or the server was restarted, see `Evidence`."""
         self._frames.clear()
         self.due.clear()
+        self._asked.clear()
+        self._count = 0
         self.is_doubtful = False
 
     def begin(self, last_of: Mapping[bytes, int]) -> None:
@@ -76,10 +84,17 @@ class PushedFrames:
     def add(self, key: bytes, frame: StampedFrame) -> None:
         """Note a frame that was pushed on the channel of a stream."""
         frames = self._frames.setdefault(key, {})
+        self._count += frame.last not in frames
         frames[frame.last] = frame
         if len(frames) >= KEPT:
-            self.due.add(key)
+            self._is_due(key)
             self.is_doubtful = self.is_doubtful or len(frames) >= self.kept_max
+        elif self._count > ALL_KEPT_ASIDE:
+            self._is_due(next((each for each in self._frames if each not in self._asked), key))
+
+    def _is_due(self, key: bytes) -> None:
+        if key not in self._asked:
+            self.due.add(key)
 
     def again(self, key: bytes, frame: StampedFrame) -> None:
         """Note a push with a number that was there before: if the two differ, one of them is forged."""
@@ -89,23 +104,30 @@ class PushedFrames:
     def take_due(self) -> list[tuple[bytes, list[StampedFrame]]]:
         """Return the streams that it is time to compare, each once, and what was pushed of each."""
         due = [(key, [*self._frames[key].values()]) for key in self.due if key in self._frames]
+        self._asked |= self.due
         self.due.clear()
         return due
+
+    def not_compared(self, keys: Iterable[bytes]) -> None:
+        """Note that streams were not compared after all."""
+        self._asked.difference_update(keys)
 
     def confirm(self, key: bytes, frames: Sequence[StampedFrame], entries: Sequence[Any]) -> bool:
         """Forget frames that were pushed if they are in their stream; return whether they are.
 
         ``entries``: of the stream, from the first of these frames to the last.
         """
+        self._asked.discard(key)
         if any(map(partial(_is_odd, by_id=_by_id(entries)), frames)):
             self.is_doubtful = True
             return False
-        known = self._frames.get(key, {})
+        known = self._frames.pop(key, {})
         for frame in frames:
             if known.get(frame.last) is frame:
                 del known[frame.last]
-        if not known:
-            self._frames.pop(key, None)
+                self._count -= 1
+        if known:
+            self._frames[key] = known  # behind the others: it has none of the oldest
         return True
 
     async def compare(self, exchange: Exchange) -> list[Forged]:
@@ -145,7 +167,7 @@ class PushedFrames:
                 if hidden:
                     found.append(Forged(frame.region, frame.epoch, _first(frame), frame.last))
                 else:
-                    self._frames.setdefault(key, {})[frame.last] = frame
+                    self.add(key, frame)
                     self.is_doubtful = True
             self._report(forged)
         return sorted(found)

@@ -295,7 +295,9 @@ class RedisNode:
         due = pushed.take_due()
 
         def compared(answers: list[Any]) -> None:
-            for (key, frames), entries in zip(due, answers, strict=True):
+            if not answers:
+                pushed.not_compared(key for key, _ in due)
+            for (key, frames), entries in zip(due, answers, strict=False):
                 if isinstance(entries, Exception) or not pushed.confirm(key, frames, entries):
                     self._before_the_rest = self._before_the_rest or []
                     self._caught_up = None

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from adapters.redis.evidence import Evidence
-from adapters.redis.forgery import KEPT, KEPT_ASIDE, Forged, PushedFrames, range_of
+from adapters.redis.forgery import ALL_KEPT_ASIDE, KEPT, KEPT_ASIDE, Forged, PushedFrames, range_of
 from sequencing.frames import PublishedFrame, StampedFrame
 from sequencing.keyspace import NodeKeys
 
@@ -182,8 +182,14 @@ def test_much_of_one_stream_is_compared_aside_and_what_is_true_is_forgotten() ->
     assert range_of(key, some) == ("XRANGE", KEY, "7-1", f"7-{KEPT}")
     frames.add(KEY, StampedFrame("a", 7, KEPT + 1, META, b"0,5", b"true"))
     assert frames.confirm(key, some, entries(*range(1, KEPT + 1)))
-    assert [frame.last for _, rest in [*frames.take_due()] for frame in rest] == [KEPT + 1]
+    assert (frames.take_due(), bool(frames)) == ([], True)  # one is left
     assert frames.confirm(key, some, entries(*range(1, KEPT + 1)))  # once more does no harm
+    for number in range(KEPT + 2, 2 * KEPT + 1):
+        frames.add(KEY, StampedFrame("a", 7, number, META, b"0,5", b"true"))
+    [(key, some)] = frames.take_due()
+    frames.not_compared([key])
+    frames.add(KEY, StampedFrame("a", 7, 2 * KEPT + 1, META, b"0,5", b"true"))
+    assert [len(some) for _, some in frames.take_due()] == [KEPT + 1]
     assert not frames.is_doubtful
 
 
@@ -207,3 +213,20 @@ def test_where_comparing_does_not_keep_up_it_is_doubtful() -> None:
     assert not frames.is_doubtful
     frames.add(KEY, StampedFrame("a", 7, KEPT_ASIDE, META, b"0,5", b"true"))
     assert frames.is_doubtful
+
+
+def test_of_many_quiet_streams_those_with_the_oldest_pushes_are_compared() -> None:
+    frames = PushedFrames("n1")
+    frames.kept_max = KEPT_ASIDE
+    kept, most = 0, 0
+    for number in range(1, 5 * ALL_KEPT_ASIDE):
+        region = f"r{number % 600}"
+        frames.add(region.encode(), StampedFrame(region, 7, number, META, b"0,5", b"true"))
+        kept += 1
+        for key, some in frames.take_due():
+            assert frames.take_due() == []  # it is asked for once
+            assert frames.confirm(key, some, entries(*(frame.last for frame in some)))
+            kept -= len(some)
+        most = max(most, kept)
+    assert ALL_KEPT_ASIDE - 20 < most <= ALL_KEPT_ASIDE + 1
+    assert not frames.is_doubtful
