@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 from adapters.network import Answered
+from adapters.redis.deadline import Overdue
 from adapters.redis.node import RedisNode
 from sequencing.errors import NotConnected, Unreachable
 from sequencing.frames import PublishedFrame
@@ -23,12 +23,22 @@ REQUEST_BYTES_MAX = 4 * 1024 * 1024
 """Redis does nothing else while it processes a request."""
 
 
-class _Offer(NamedTuple):
-    """The frames that one connection offers; each stays unanswered until ``answered`` is done."""
+REPLY_S_MAX = 10.0
+"""A request without an answer is broken off after this."""
 
-    frames: Sequence[PublishedFrame]
-    run: str
-    answered: asyncio.Future[list[Answer]]
+
+class _Offer:
+    """The frames that one connection offers. ``told``: takes the answers, or what went wrong, once."""
+
+    def __init__(self, frames: Sequence[PublishedFrame], run: str, told: Answered) -> None:
+        self.frames, self.run = frames, run
+        self._told: Answered | None = told
+
+    def tell(self, answers: Sequence[Answer], error: Exception | None = None) -> None:
+        """Tell it, unless it was told already."""
+        told, self._told = self._told, None
+        if told is not None:
+            told(answers, error)
 
 
 class SharedIngress:
@@ -40,7 +50,14 @@ class SharedIngress:
         self._plan = plan
         self._node.follow(plan)
         self._offers: deque[_Offer] = deque()
+        self._under_way: list[_Offer] = []
+        """What is offered without the task."""
+        self._is_due = False
+        """Whether there will be a look soon at what there is to offer."""
+        self._loop = asyncio.get_running_loop()
+        self._limit = Overdue(REPLY_S_MAX, node.break_off)
         self._serving: asyncio.Task[None] | None = None
+        self._landed = asyncio.Event()
         self._closing = False
 
     def follow(self, plan: Plan) -> None:
@@ -58,33 +75,95 @@ class SharedIngress:
         """Offer frames to the node in a run; see `Lane.publish`."""
         if self._closing:
             raise NotConnected("the shared network access of this process was closed before this connection")
-        offer = _Offer(frames, run, asyncio.get_running_loop().create_future())
+        answered: asyncio.Future[Sequence[Answer]] = self._loop.create_future()
+
+        def told(answers: Sequence[Answer], error: Exception | None) -> None:
+            if answered.done():
+                return
+            if error is None:
+                answered.set_result(answers)
+            else:
+                answered.set_exception(error)
+
+        self._offers.append(_Offer(frames, run, told))
+        self._begin_to_serve()
+        return list(await answered)
+
+    def offer(self, frames: Sequence[PublishedFrame], run: str, told: Answered) -> _Offer | None:
+        """Offer frames, together with those of other connections in this round of the event loop; see `Lane.offer`."""
+        offer = _Offer(frames, run, told)
         self._offers.append(offer)
-        if self._serving is None or self._serving.done():
-            self._serving = asyncio.create_task(self._serve(), name=f"gamecast shared publish {self.name}")
-        return await offer.answered
+        self._look_soon()
+        return offer
+
+    @property
+    def can_offer(self) -> bool:
+        """Whether `offer` can be called."""
+        return not self._closing
 
     async def close(self) -> None:
         """Close; requests in progress still get their answers."""
         self._closing = True
+        while self._under_way:
+            self._landed.clear()
+            await self._landed.wait()
+        if self._offers:
+            self._begin_to_serve()
         if self._serving is not None:
             await self._serving
+        self._limit.close()
         await self._node.close()
+
+    def _look_soon(self) -> None:
+        if not self._is_due:
+            self._is_due = True
+            # In the round after this: then the other connections have offered, too.
+            self._loop.call_soon(self._offer_at_once)
+
+    def _offer_at_once(self) -> None:
+        self._is_due = False
+        if not self._offers or self._under_way or (self._serving is not None and not self._serving.done()):
+            return
+        if not self._node.offer(self._take, self._answered):
+            self._begin_to_serve()
+        elif not self._under_way and self._offers:
+            self._look_soon()
+
+    def _take(self) -> Sequence[PublishedFrame]:
+        self._under_way = self._next()
+        if self._under_way:
+            self._limit.begin()
+        return [frame for offer in self._under_way for frame in offer.frames]
+
+    def _answered(self, answers: Sequence[Answer], error: Exception | None) -> None:
+        offers, self._under_way = self._under_way, []
+        self._limit.end()
+        self._tell(offers, answers, error)
+        self._landed.set()
+        if self._offers:
+            self._look_soon()
+
+    def _begin_to_serve(self) -> None:
+        if not self._under_way and (self._serving is None or self._serving.done()):
+            self._serving = asyncio.create_task(self._serve(), name=f"gamecast shared publish {self.name}")
 
     async def _serve(self) -> None:
         while self._offers:
             offers = self._next()
             try:
-                answers = iter(await self._node.publish([frame for offer in offers for frame in offer.frames]))
+                answers = await self._node.publish([frame for offer in offers for frame in offer.frames])
             except Exception as error:  # noqa: BLE001 - whatever it is, who offered must hear of it
-                for offer in offers:
-                    if not offer.answered.done():
-                        offer.answered.set_exception(error)
+                self._tell(offers, (), error)
             else:
-                for offer in offers:
-                    own = [next(answers) for _ in offer.frames]
-                    if not offer.answered.done():
-                        offer.answered.set_result(own)
+                self._tell(offers, answers, None)
+
+    @staticmethod
+    def _tell(offers: Sequence[_Offer], answers: Sequence[Answer], error: Exception | None) -> None:
+        place = 0
+        for offer in offers:
+            own = answers[place : place + len(offer.frames)]
+            place += len(offer.frames)
+            offer.tell(own, error)
 
     def _next(self) -> list[_Offer]:
         """Return the offers that go together: those for the run in which the node is addressed."""
@@ -99,12 +178,9 @@ class SharedIngress:
             self._offers.popleft()
             if offer.run == run:
                 offers.append(offer)
-            elif not offer.answered.done():
-                offer.answered.set_exception(
-                    Unreachable(
-                        f"node {self.name!r} has restarted, and this connection has not received the new plan yet"
-                    )
-                )
+            else:
+                gone = f"node {self.name!r} has restarted, and this connection has not received the new plan yet"
+                offer.tell((), Unreachable(gone))
         return offers
 
 
@@ -115,6 +191,7 @@ class SharedLane:
         """Use `SharedIngress.lane`."""
         self._ingress = ingress
         self._run = plan.runs.get(ingress.name, "")
+        self._offer: _Offer | None = None
 
     def follow(self, plan: Plan) -> None:
         """See `Lane.follow`."""
@@ -126,11 +203,17 @@ class SharedLane:
         return await self._ingress.publish(frames, self._run)
 
     def offer(self, frames: Callable[[], Sequence[PublishedFrame]], told: Answered) -> bool:
-        """See `Lane.offer`: not here."""
-        return False
+        """See `Lane.offer`."""
+        if not self._ingress.can_offer:
+            return False
+        if offered := frames():
+            self._offer = self._ingress.offer(offered, self._run, told)
+        return True
 
     def break_off(self) -> None:
-        """See `Lane.break_off`."""
+        """See `Lane.break_off`: others' requests go on."""
+        if self._offer is not None:
+            self._offer.tell((), Unreachable(f"node {self._ingress.name!r} does not answer"))
 
     async def close(self) -> None:
         """See `Lane.close`: the access stays open for the other connections."""

@@ -10,9 +10,9 @@ from typing import Protocol
 
 from adapters.backoff import Backoff
 from adapters.network import Lane
-from adapters.redis.deadline import Deadline
+from adapters.redis.deadline import Deadline, Overdue
 from gamecast.client.receipts import Token
-from gamecast.client.watching import Health, Late, Overdue
+from gamecast.client.watching import Health, Late
 from sequencing.errors import GamecastError, NetworkError, OtherSideError, PublishUncertain, Unreachable
 from sequencing.frames import PublishedFrame
 from sequencing.node import Answer, Verdict

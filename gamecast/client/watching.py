@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 from collections.abc import Awaitable, Callable, Sequence
 from fnmatch import fnmatchcase
 from typing import Any, Literal, NamedTuple, TypeVar
 
+from adapters.redis.deadline import Overdue
 from gamecast.arguments import check_pattern, checked_handler
 from gamecast.event import Event, Gap, JointEvent, State
 from sequencing.errors import GamecastError, Unreachable
@@ -169,45 +169,6 @@ class Health:
         if not has_ended:
             self.status = status
             self.callbacks.tell(status)
-
-
-class Overdue:
-    """Says when a request is not answered in time.
-
-    One timer serves one request after the other: setting one up for each takes longer than all else here.
-    """
-
-    def __init__(self, after_s: float, on_due: Callable[[], None]) -> None:
-        self._after_s, self._on_due = after_s, on_due
-        self._loop = asyncio.get_running_loop()
-        self._due = math.inf
-        self._timer: asyncio.TimerHandle | None = None
-
-    def begin(self) -> None:
-        """Note that a request is sent."""
-        self._due = self._loop.time() + self._after_s
-        if self._timer is None:
-            self._timer = self._loop.call_at(self._due, self._look)
-
-    def end(self) -> None:
-        """Note that the request was answered, or given up."""
-        self._due = math.inf
-
-    def close(self) -> None:
-        """Cancel the timer."""
-        self._due = math.inf
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
-    def _look(self) -> None:
-        self._timer = None
-        if self._due == math.inf:
-            return
-        if self._loop.time() < self._due:
-            self._timer = self._loop.call_at(self._due, self._look)
-            return
-        self._on_due()
 
 
 class Late(Overdue):
