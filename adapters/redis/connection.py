@@ -67,6 +67,8 @@ EVALSHA_REFUSED = "'evalsha' command"
 _REFUSED_IN_SCRIPTS = "The user executing the script can't", "ACL failure in script"
 """How Redis, until 7.0 and later, says that a user may not do what a script does."""
 
+_HANGS = "it hangs, is stopped, or is overloaded"
+
 _ENDS_CONNECTION = "Protocol error"
 """What Redis answers to a request that it does not read, as one that is too large, before it closes the connection."""
 
@@ -209,8 +211,8 @@ class RedisConnection:
             is_late = isinstance(error, TimeoutError) and _bytes_of(commands) < LARGE_BYTES
             if is_late and (self._was_taken or await self._is_taken()):
                 raise Unreachable(
-                    f"Redis at {redacted(self.url)} accepted the connection but did not answer for {timeout_s:g} s: it "
-                    "hangs, is stopped, or is overloaded"
+                    f"Redis at {redacted(self.url)} accepted the connection but did not answer for {timeout_s:g} s: "
+                    f"{_HANGS}"
                 ) from error
             if isinstance(error, Exception) and not isinstance(error, GamecastError):
                 raise self._translated(error, sent_bytes=_bytes_of(commands)) from error
@@ -258,6 +260,8 @@ class RedisConnection:
             failed = error or (replies[0] if isinstance(replies[0], exceptions.RedisError) else None)
             if failed is None:
                 told(replies[0], None)
+            elif isinstance(failed, TimeoutError):
+                told(None, Unreachable(f"Redis at {redacted(self.url)} does not answer: {_HANGS}"))
             else:
                 told(None, self._translated(failed))
 
@@ -279,7 +283,7 @@ class RedisConnection:
     def break_off(self) -> None:
         """Close the connection: what waits for a reply hears that there is none."""
         if self._wire is not None:
-            self._wire.close()
+            self._wire.close(TimeoutError())
 
     async def is_in(self, run: str) -> bool:
         """Return whether the server is in a run, as `found_run` had it; connects first. Raises as `call`."""

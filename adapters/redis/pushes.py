@@ -212,13 +212,16 @@ class Pushes:
     def take_come(self) -> list[Pushed]:
         """Return what has come and was not taken."""
         come, self._come, self._come_bytes = list(self._come), deque(), 0
-        if self._is_paused and self._wire is not None:
-            self._is_paused = False
-            self._wire.resume()
+        self._resume()
         if come:
             self._quiet = -1  # a wait that ends now was not in vain
             self._has_read = True
         return come
+
+    def _resume(self) -> None:
+        if self._is_paused and self._wire is not None:
+            self._is_paused = False
+            self._wire.resume()
 
     def take(self, message: Any) -> None:
         """Take a message of the server: see `adapters.redis.wire.Pushed`."""
@@ -239,7 +242,8 @@ class Pushes:
         if self._come and self._arrival is not None and not self._unconfirmed and self._has_taken_over():
             return
         self._wake()
-        if not self._is_paused and (len(self._come) > MESSAGES_MAX or self._come_bytes > COME_BYTES_MAX):
+        is_much = len(self._come) > MESSAGES_MAX or self._come_bytes > COME_BYTES_MAX
+        if is_much and not self._is_paused and self._unconfirmed <= 0:  # else what is awaited comes behind it
             self._is_paused = True
             if self._wire is not None:
                 self._wire.pause()
@@ -332,6 +336,7 @@ class Pushes:
             words: tuple[Any, ...] = (command, *channels)
             packed += [hiredis.pack_command(words)] if channels else []
         self._unconfirmed += len(new) + len(old)
+        self._resume()
         self._wire.write(packed)
         while self._unconfirmed > 0:
             await self._arrive()

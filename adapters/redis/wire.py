@@ -57,6 +57,7 @@ class Wire(asyncio.Protocol):
         if not self.is_open:
             told([], exceptions.ConnectionError("the connection is closed"))
             return
+        assert replies > 0
         self._awaited.append((replies, told))
         self._transport.writelines(packed)
 
@@ -75,9 +76,9 @@ class Wire(asyncio.Protocol):
         self.send(packed, replies, told)
         return await future
 
-    def close(self) -> None:
-        """Close the connection."""
-        self._end(exceptions.ConnectionError("the connection was closed here, without an answer"))
+    def close(self, why: Exception | None = None) -> None:
+        """Close the connection; ``why``: what those are told who wait for replies."""
+        self._end(why or exceptions.ConnectionError("the connection was closed here, without an answer"))
 
     def write(self, packed: Iterable[bytes]) -> None:
         """Send requests whose replies are pushed."""
@@ -103,7 +104,7 @@ class Wire(asyncio.Protocol):
         reader, awaited = self._reader, self._awaited
         try:
             reader.feed(data)
-            while (reply := reader.gets(False)) is not _NOTHING:
+            while self.is_open and (reply := reader.gets(False)) is not _NOTHING:
                 if not awaited:
                     self._take_message(reply)
                     continue
@@ -131,7 +132,8 @@ class Wire(asyncio.Protocol):
     def _end(self, error: Exception) -> None:
         self.is_open = False
         self._transport.close()
-        awaited, self._awaited = self._awaited, deque()
+        awaited = [*self._awaited]
+        self._awaited.clear()
         for _, told in awaited:
             told([], error)
         if self._pushed is not None:

@@ -77,6 +77,8 @@ class NodeService:
         """Whether there will be a look soon at what there is to offer."""
         self._under_way: Sequence[PublishedFrame] = ()
         """The frames of a request without the task."""
+        self._began = 0.0
+        """When such a request was sent."""
         self._failed: tuple[Sequence[PublishedFrame], Exception | None] | None = None
         """The frames of such a request that failed, and with what, if they may have been accepted."""
         self._is_busy = self._is_early = False
@@ -110,6 +112,7 @@ class NodeService:
     def _take(self) -> Sequence[PublishedFrame]:
         frames = self._under_way = self._session.take(self._node)
         if frames:
+            self._began = time.monotonic()
             self._late.begin()
             self._limit.begin()
         return frames
@@ -201,7 +204,7 @@ class NodeService:
         ``limit``: for one request at a time; ``failed``: with what they have failed before, without an answer.
         """
         node, backoff = self._node, Backoff()
-        began = time.monotonic()
+        began = time.monotonic() if failed is None else self._began
         deadline = began + self._timeout_s
         while True:
             if failed is None:

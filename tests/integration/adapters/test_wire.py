@@ -132,3 +132,26 @@ async def test_listening_that_the_server_ends_begins_again(redis_server: Embedde
     with pytest.raises(Unreachable):
         await waiting
     await pushes.close()
+
+
+@pytest.mark.parametrize("way", ["join", "look"])
+async def test_a_reader_that_is_behind_joins_at_once(redis_server: EmbeddedServer, way: str) -> None:
+    pushes, channel, other = Pushes(redis_server.url), b"gamecast:{n}:egress:1:a", b"gamecast:{n}:egress:1:b"
+    for _ in range(LONE_READS):
+        pushes.found(1, waited=True)
+    assert await pushes.listens([channel], None) is False
+    with redis.Redis.from_url(redis_server.url) as client:
+        for _ in range(3 * MESSAGES_MAX):
+            client.publish(channel, b"x")
+        await asyncio.sleep(0.1)
+        async with patience(3):
+            if way == "join":
+                assert await pushes.listens([channel, other], [other]) is False
+            else:
+                pushes.has_asked = False
+            come = await pushes.look()
+        assert come is not None
+        assert len(come) == 3 * MESSAGES_MAX
+        client.publish(channel, b"last")
+        assert await pushes.next(1) == [(channel, b"last")]
+    await pushes.close()

@@ -22,6 +22,7 @@ from sequencing.node import Answer, Verdict
 from sequencing.plan import Plan
 from sequencing.record import Record
 from sequencing.session import Session
+from tests.patience import scaled
 
 PLAN = Plan(1, 1, "acyclic", {"n1": ""}, {"a": ("n1",), "b": ("n1",)}, ())
 
@@ -35,6 +36,7 @@ class Lane:
         self.offered: list[list[bytes]] = []
         self.published: list[Sequence[PublishedFrame]] = []
         self.can_offer, self.broken_off, self.closed = True, 0, False
+        self.is_silent = False
 
     def lane(self, node: str, plan: Plan) -> Lane:
         return self
@@ -63,7 +65,7 @@ class Lane:
 
     async def publish(self, frames: Sequence[PublishedFrame]) -> list[Answer]:
         self.published.append(frames)
-        await asyncio.sleep(0)
+        await asyncio.sleep(3600 if self.is_silent else 0)
         return self.answers(frames)
 
     async def close(self) -> None:
@@ -179,5 +181,20 @@ async def test_a_request_without_an_answer_is_broken_off(monkeypatch: pytest.Mon
     lane = Lane()
     async with opened(lane, publish_timeout_s=0.3) as outgoing:
         waiting = outgoing.publish_async("a", 1)
-        assert (await waiting).sequence == 1
-        assert (lane.broken_off, len(lane.published)) == (1, 1)
+        with pytest.raises(PublishUncertain, match=r"for 0\.[3-5] s"):
+            await waiting
+        assert (lane.broken_off, lane.published) == (1, [])  # its time is over
+
+
+async def test_the_time_of_a_request_counts_from_when_it_was_sent_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serving, "REPLY_TIMEOUT_S", 0.1)
+    monkeypatch.setattr(serving, "REQUEST_S_MIN", 0.02)
+    lane = Lane()
+    lane.is_silent = True
+    async with opened(lane, publish_timeout_s=0.5) as outgoing:
+        began = asyncio.get_running_loop().time()
+        with pytest.raises(PublishUncertain):
+            await outgoing.publish("a", 1)
+        assert 0.4 < asyncio.get_running_loop().time() - began < 0.5 + scaled(0.4)
+        assert lane.broken_off == 1
+        assert lane.published
