@@ -245,11 +245,13 @@ class RedisNode:
         if self._last_of is None:
             self._last_of = reading.last_of()
             self._pushed_frames.begin(self._last_of)
-        pushes = self._pushes
+        pushes, self._before_the_rest = self._pushes, None  # what a wait that was broken off has left is read again
         while True:
             come = await (pushes.next(block_ms / 1000) if block_ms is not None else pushes.look())
             if self._before_the_rest is not None:
                 frames, self._before_the_rest = self._before_the_rest, None
+                if come:
+                    self._caught_up = None  # a read finds these again
                 return frames
             if come is None:
                 return []
@@ -272,6 +274,8 @@ class RedisNode:
         reading, last_of, found = self._reading, self._last_of, self._found
         if reading is None or last_of is None or found is None or not found.has_room():
             return False
+        if self._before_the_rest is not None:
+            return False  # the `read` has not returned it yet
         frames, are_all = next_of(self._pushes.take_come(), reading.places, last_of, self._pushed_frames)
         self._pushed_in = self._connection.found_run
         reading.moved(frames)
