@@ -21,7 +21,7 @@ from sequencing.conditions import can_follow_all
 from sequencing.expected import orders_all
 from sequencing.homes import homes_of
 from sequencing.joint import regions_in, wished
-from sequencing.manager import plan_with_sets, sets_apart
+from sequencing.manager import sets_apart
 from sequencing.plan import Plan
 from sequencing.planchange import change_between, changed, note_growth, regions_between
 from sequencing.record import Interest, Members, Record
@@ -74,7 +74,7 @@ def granted_beside(
     if placed != missing:
         there = {region: (with_all.paths[region][0], with_all.epoch_of(region)) for region in placed}
         following = plan.with_regions(sorted(placed), nodes, there)
-    following = plan_with_sets(following, sets)
+    following = following.with_sets(sets)
     note_growth(plan, following, placed)
     return replace(
         record,

@@ -86,7 +86,7 @@ def following_record(
     record, grown, moving = begun(record, changes, interests, nodes=nodes, announced=announced)
     plan = record.plan
     apart = sets_apart(plan, changes.joint)
-    plan = plan_with_sets(plan, changes.joint - apart)
+    plan = plan.with_sets(changes.joint - apart)
     if not broken and not declared and not apart and not is_late(plan, joining, interests):
         # A subscriber that comes back finds everything in place.
         is_known = announced and all(grown[name] == record.members.get(name) for name in moving)
@@ -101,7 +101,7 @@ def following_record(
         staying = {name: regions - leaving.get(name, frozenset()) for name, regions in grown.items()}
         if any(leaving.values()) and _are_ordered(plan, staying, moving, pairs):
             return replace(record, plan=plan, members=staying, leaving=leaving)
-    plan = plan_with_sets(plan, apart)
+    plan = plan.with_sets(apart)
     sets = [regions_in(name) for name in plan.joint]
     membership = Membership.of(observers(grown, [*pairs, *sets], plan.ordering), plan.paths)
     # A restarted node begins new numbers, which are one order within an epoch only.
@@ -131,15 +131,6 @@ def following_record(
 def sets_apart(plan: Plan, sets: Iterable[str]) -> frozenset[str]:
     """Return those of some sets of which no event can be in all regions, as the plan is."""
     return frozenset(name for name in sets if not enter_together(plan, regions_in(name)))
-
-
-def plan_with_sets(plan: Plan, sets: frozenset[str]) -> Plan:
-    """Return the plan, which has these sets, too."""
-    if not sets:
-        return plan
-    found = replace(plan, joint=plan.joint | sets)
-    found.keep_known(plan, "links", "visits", "begins", "egresses")
-    return found
 
 
 def _are_ordered(plan: Plan, members: Members, moving: Iterable[str], expected: Collection[Pair]) -> bool:

@@ -192,6 +192,14 @@ class Plan:
             found.keep_known(self, "links")  # a path of one node adds none
         return found
 
+    def with_sets(self, sets: frozenset[str]) -> Plan:
+        """Return the plan, which has these sets of regions, too, by name."""
+        if not sets:
+            return self
+        found = replace(self, joint=self.joint | sets)
+        found.keep_known(self, "links", "visits", "begins", "egresses")
+        return found
+
     def only(self, regions: AbstractSet[str]) -> Plan:
         """Return the part of the plan that orders some regions: their paths and epochs, and the atoms between them."""
         paths = {region: path for region, path in self.paths.items() if region in regions}

@@ -51,7 +51,7 @@ def following_on_one_node(
     record, grown, moving = begun(record, changes, interests, nodes=nodes, announced=announced)
     plan, members = record.plan, still_wanted(grown, interests, away)
     is_known = announced and all(grown[name] == record.members.get(name) for name in moving)
-    plan = replace(plan, joint=plan.joint | changes.joint) if changes.joint else plan
+    plan = plan.with_sets(changes.joint)
     record = replace(record, plan=plan)
     are_apart = not all(_are_of_one_epoch(plan, regions_in(name)) for name in changes.joint)
     in_place = not are_apart and (is_known or all(_are_of_one_epoch(plan, grown[name]) for name in moving))

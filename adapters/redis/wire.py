@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import hiredis
 from redis import exceptions
@@ -18,7 +18,23 @@ from redis import exceptions
 Told = Callable[[list[Any], Exception | None], None]
 """Takes the replies of a request, or what went wrong instead."""
 
+Answer = TypeVar("Answer")
+
 _NOTHING = object()
+
+
+def telling(future: asyncio.Future[Answer]) -> Callable[[Answer, Exception | None], None]:
+    """Return what takes an answer, or an error instead, for a future; too late where the future is done already."""
+
+    def told(answer: Answer, error: Exception | None) -> None:
+        if future.done():
+            return
+        if error is None:
+            future.set_result(answer)
+        else:
+            future.set_exception(error)
+
+    return told
 
 
 class Pushed(Protocol):
@@ -63,18 +79,9 @@ class Wire(asyncio.Protocol):
 
     async def ask(self, packed: Iterable[bytes], replies: int) -> list[Any]:
         """Send a request, and return its replies, errors among them; raises what is wrong with the connection."""
-        future: asyncio.Future[list[Any]] = asyncio.get_running_loop().create_future()
-
-        def told(replies: list[Any], error: Exception | None) -> None:
-            if future.done():
-                return
-            if error is None:
-                future.set_result(replies)
-            else:
-                future.set_exception(error)
-
-        self.send(packed, replies, told)
-        return await future
+        answered: asyncio.Future[list[Any]] = asyncio.get_running_loop().create_future()
+        self.send(packed, replies, telling(answered))
+        return await answered
 
     def close(self, why: Exception | None = None) -> None:
         """Close the connection; ``why``: what those are told who wait for replies."""
@@ -116,9 +123,6 @@ class Wire(asyncio.Protocol):
             self._end(error)
         if self._pushed is not None:
             self._pushed.all_taken()
-
-    def eof_received(self) -> None:
-        """Hear that the server has closed the connection."""
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Hear that the connection is closed."""

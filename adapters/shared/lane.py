@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from adapters.network import Answered
 from adapters.redis.deadline import Overdue
 from adapters.redis.node import RedisNode
+from adapters.redis.wire import telling
 from sequencing.errors import NotConnected, Unreachable
 from sequencing.frames import PublishedFrame
 from sequencing.node import Answer
@@ -34,7 +35,7 @@ class _Offer:
         self.frames, self.run = frames, run
         self._told: Answered | None = told
 
-    def tell(self, answers: Sequence[Answer], error: Exception | None = None) -> None:
+    def tell(self, answers: Sequence[Answer], error: Exception | None) -> None:
         """Tell it, unless it was told already."""
         told, self._told = self._told, None
         if told is not None:
@@ -76,20 +77,11 @@ class SharedIngress:
         if self._closing:
             raise NotConnected("the shared network access of this process was closed before this connection")
         answered: asyncio.Future[Sequence[Answer]] = self._loop.create_future()
-
-        def told(answers: Sequence[Answer], error: Exception | None) -> None:
-            if answered.done():
-                return
-            if error is None:
-                answered.set_result(answers)
-            else:
-                answered.set_exception(error)
-
-        self._offers.append(_Offer(frames, run, told))
+        self._offers.append(_Offer(frames, run, telling(answered)))
         self._begin_to_serve()
         return list(await answered)
 
-    def offer(self, frames: Sequence[PublishedFrame], run: str, told: Answered) -> _Offer | None:
+    def offer(self, frames: Sequence[PublishedFrame], run: str, told: Answered) -> _Offer:
         """Offer frames, together with those of other connections in this round of the event loop; see `Lane.offer`."""
         offer = _Offer(frames, run, told)
         self._offers.append(offer)

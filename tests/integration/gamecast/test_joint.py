@@ -326,14 +326,14 @@ async def test_handlers_of_any_of_its_regions_get_it_and_a_batch_may_have_it(net
 async def test_a_failure_names_all_regions_so_that_it_can_be_published_again() -> None:
     async with gamecast.connect("memory://joint-failure", name="one") as one:
         await one.subscribe(*BOTH)
-        failures: list[gamecast.PublishFailure] = []
-        one.on_publish_error(failures.append)
+        failures: asyncio.Queue[gamecast.PublishFailure] = asyncio.Queue()
+        one.on_publish_error(failures.put_nowait)
         await one.publish(BOTH, 1, key="k")
         one.publish_nowait(BOTH, 2, key="k", only_if=None)
-        await asyncio.sleep(0.1)
-        [failure] = failures
+        failure = await asyncio.wait_for(failures.get(), 5)
         assert (failure.region, list(failure.payloads)) == (BOTH, [2])
         assert (await one.publish(failure.region, failure.payloads[0])).positions.keys() == {*BOTH}
+        assert failures.empty()
 
 
 async def test_a_declared_set_is_there_before_its_first_event_and_what_cannot_be_declared_is_refused(

@@ -84,9 +84,12 @@ async def test_the_network_is_asked_once_and_for_all_after_it_has_forgotten(plan
     following = Following(*cast("tuple[Any, Any, Any]", (ends, ends, ends)), Health())
     following.start()
     ends.answer.set()
+    await ends.asked.wait()
     await asyncio.sleep(0.1)
     assert ends.requests == [Request(1, 1, {"a": 1}, whole=True)]
+    ends.asked.clear()
     following.tell_again()
+    await ends.asked.wait()
     await asyncio.sleep(0.1)
     assert ends.requests[1:] == [Request(1, 1, {"a": 1}, whole=True)]
     assert ends.taken == ends.requests
