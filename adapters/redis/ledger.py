@@ -45,6 +45,9 @@ NEWS_KEPT = 1_024
 FOR_ALL_EVERY = 256
 """One of so many announcements wakes all who wait for news, so that none of them is too far behind."""
 
+READINGS_MAX = 64
+"""How often somebody who does not lead reads the record, until nothing was written meanwhile."""
+
 
 class Ledger:
     """The state of a network, as its leader knows it."""
@@ -239,10 +242,23 @@ def _as_announced(saved: Record, announced: Record, people: People) -> Record:
 
 
 async def read_record(call: Call, pipeline: Pipeline) -> Record | None:
-    """Return the record from which leaders continue, for somebody who does not lead; raises `PlanError`."""
-    ledger = Ledger()
-    await ledger.load(call, pipeline, 0)
-    return ledger.record
+    """Return the record from which leaders continue, for somebody who does not lead.
+
+    Leaders write meanwhile, so it is read again until nothing was written in between; raises `PlanError`, also if
+    they never stop.
+    """
+    for _ in range(READINGS_MAX):
+        ledger, error = Ledger(), None
+        before = await call("HGET", ControlKeys.state, "number")
+        try:
+            await ledger.load(call, pipeline, 0)
+        except PlanError as found:
+            error = found
+        if await call("HGET", ControlKeys.state, "number") == before:
+            if error is not None:
+                raise error
+            return ledger.record
+    raise PlanError(f"the network has changed each time that its state was read, {READINGS_MAX} times")
 
 
 class Underway(NamedTuple):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import redis
@@ -12,11 +13,12 @@ import redis
 from adapters.embedded.server import EmbeddedServer
 from adapters.network import Forgotten
 from adapters.redis.announced import Told
+from adapters.redis.connection import RedisConnection
 from adapters.redis.control import REGIONS_MAX
 from adapters.redis.controlclient import ControlClient
 from adapters.redis.controlkeys import ControlKeys
 from adapters.redis.leadercontrol import LeaderControl
-from adapters.redis.ledger import NEWS_KEPT
+from adapters.redis.ledger import NEWS_KEPT, READINGS_MAX, read_record
 from sequencing.errors import PlanError, SessionExpired, Superseded
 from sequencing.plan import Atom, AtomId, Plan
 from sequencing.record import Interest, Record, Request
@@ -106,6 +108,34 @@ async def test_the_next_leader_goes_on_from_what_was_saved_and_others_hear_what_
     assert await control.save(ME, following.settled())
     assert (await control.record()) == stored(following.settled())
     assert await control.ending() == set()
+
+
+@pytest.mark.parametrize("changes", [1, READINGS_MAX])
+async def test_who_only_looks_reads_plan_and_people_of_one_moment(
+    redis_server: EmbeddedServer, control: LeaderControl, changes: int
+) -> None:
+    await control.settle(ME, record(1))
+    first = moved(FIRST)
+    announced = [
+        replace(first, plan=replace(first.plan, version=1 + n), members={"s": frozenset({f"old-{n}"})})
+        for n in range(changes)
+    ]
+    reader, coming = RedisConnection(redis_server.url), iter(announced)
+
+    async def call(*command: Any) -> Any:
+        answer = await reader.call(*command)
+        if command == ("HGETALL", ControlKeys.state) and (following := next(coming, None)) is not None:
+            assert await control.announce(ME, following)
+        return answer
+
+    try:
+        if changes < READINGS_MAX:
+            assert await read_record(call, reader.pipeline) == stored(announced[-1])
+        else:
+            with pytest.raises(PlanError, match="has changed each time"):
+                await read_record(call, reader.pipeline)
+    finally:
+        await reader.close()
 
 
 @pytest.mark.parametrize("is_announced", [False, True])
