@@ -18,7 +18,16 @@ from cli.bench_embedding import bench_embedding
 from cli.bench_gateway import bench_gateway
 from cli.bench_joins import bench_joins
 from cli.bench_memory import bench_memory
-from cli.bench_options import exit_if_broken, json_option, named, parse_sizes, progress, trial_options
+from cli.bench_options import (
+    exit_if_broken,
+    json_option,
+    loop_option,
+    named,
+    parse_sizes,
+    progress,
+    tick_option,
+    trial_options,
+)
 from cli.bench_paths import bench_paths
 from cli.bench_recording import bench_recording
 from cli.bench_regions import bench_regions
@@ -27,7 +36,7 @@ from laboratory.bench.bound import decoding_per_s
 from laboratory.bench.campaign import Campaign, document, violations
 from laboratory.bench.peers.registry import OTHERS, OURS
 from laboratory.bench.table import report
-from laboratory.bench.workload import FAN_OUT, Phases, World, dense, match, ring
+from laboratory.bench.workload import FAN_OUT, Phases, World, dense, hot, match, ring
 
 
 def _peers(_context: click.Context, _option: click.Parameter, names: str | None) -> tuple[str, ...]:
@@ -49,7 +58,7 @@ def _world(kind: str, sizes: tuple[int, ...], trace: Path | None) -> Callable[[i
         raise click.UsageError("--trace needs --world trace")
     if kind == "trace":
         return lru_cache(partial(match, trace=trace))
-    return dense if kind == "dense" else ring
+    return {"ring": ring, "dense": dense, "hot": hot}[kind]
 
 
 @click.group("bench", invoke_without_command=True)
@@ -62,10 +71,11 @@ def _world(kind: str, sizes: tuple[int, ...], trace: Path | None) -> Callable[[i
 @click.option(
     "--world",
     "kind",
-    type=click.Choice(["ring", "dense", "trace"]),
+    type=click.Choice(["ring", "dense", "hot", "trace"]),
     default="ring",
     show_default=True,
-    help="Regions of each subscriber: ring: three, around a ring; dense: 40 of 77; trace: those of a match's server.",
+    help="Regions of each subscriber: ring: three, around a ring; dense: 40 of 77; hot: all the same one; "
+    "trace: those of a match's server.",
 )
 @click.option(
     "--trace",
@@ -75,6 +85,8 @@ def _world(kind: str, sizes: tuple[int, ...], trace: Path | None) -> Callable[[i
 )
 @click.option("--sizes", default="8,32", show_default=True, callback=parse_sizes, help="Numbers of subscribers.")
 @trial_options
+@tick_option
+@loop_option
 @json_option
 @click.pass_context
 def bench(
@@ -89,6 +101,8 @@ def bench(
     rate: int,
     window: int,
     seed: int,
+    tick_hz: int | None,
+    loop: str,
     as_json: bool,
 ) -> None:
     """Measure gamecast beside its alternatives.
@@ -111,7 +125,7 @@ def bench(
         peers=(OURS, *(OTHERS[name] for name in against)),
         sizes=sizes,
         runs=runs,
-        phases=Phases(events=events, paced_s=seconds, rate_per_s=rate, window_events=window, seed=seed),
+        phases=Phases(events, seconds, rate, window_events=window, seed=seed, tick_hz=tick_hz, loop=loop),
         world=_world(kind, sizes, trace),
     )
     with progress(len(campaign.peers) * len(sizes) * runs) as begin:

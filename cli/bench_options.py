@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from importlib.util import find_spec
 from typing import Any
 
 import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from laboratory.bench.workload import ASYNCIO, UVLOOP
 from launcher.ending import BROKEN
 
 _TRIAL_OPTIONS = (
@@ -43,6 +45,30 @@ _TRIAL_OPTIONS = (
         help="Events in flight at full speed, at most.",
     ),
     click.option("--seed", default=1, show_default=True, help="Seed for the regions that events are published to."),
+)
+
+
+def _loop(_context: click.Context, _option: click.Parameter, loop: str) -> str:
+    if loop == UVLOOP and find_spec(UVLOOP) is None:
+        raise click.BadParameter("uvloop is not installed: pip install uvloop")
+    return loop
+
+
+loop_option = click.option(
+    "--loop",
+    type=click.Choice([ASYNCIO, UVLOOP]),
+    default=ASYNCIO,
+    show_default=True,
+    callback=_loop,
+    help="Event loop of all peers' clients.",
+)
+tick_option = click.option(
+    "--tick",
+    "tick_hz",
+    type=click.IntRange(1, 1_000),
+    metavar="HZ",
+    help="Publish the paced events together, so many times a second, as servers that tick do.  [default: each when it "
+    "is due]",
 )
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")

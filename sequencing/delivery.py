@@ -25,7 +25,7 @@ joined while the epoch runs; `sequencing.joins` explains from where on it is del
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
 from sequencing.frames import StampedFrame, node_number
@@ -55,7 +55,7 @@ class Delivery:
         self.silent = self._ordering.silent
         """Frames of regions that are being joined, which arrived and were not delivered; for the caller to clear."""
 
-    def receive(self, frames: Iterable[StampedFrame], whole: Mapping[str, int] | None = None) -> list[Ready | Missing]:
+    def receive(self, frames: Sequence[StampedFrame], whole: Mapping[str, int] | None = None) -> list[Ready | Missing]:
         """Take frames, each region's in its stream's order; return what may be delivered now, in order.
 
         ``whole``: see `sequencing.cut.ReadResult`; None if nothing was left out. Frames of regions that are not the

@@ -9,7 +9,7 @@ A frame that its node did not number has no place among others, and is admitted 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from math import inf
@@ -96,7 +96,7 @@ class Lanes:
         stream = self._streams[region]
         stream.received, stream.number = newest.last, abs(node_number(newest.stamp))
 
-    def admit(self, frames: Iterable[StampedFrame], whole: Mapping[str, int] | None) -> list[Entry]:
+    def admit(self, frames: Sequence[StampedFrame], whole: Mapping[str, int] | None) -> list[Entry]:
         """Take the frames of a read; return those that are known to be next, in the order of each lane.
 
         ``whole``: see `sequencing.cut.ReadResult`; None if nothing was left out. Frames of other regions and epochs
@@ -116,13 +116,16 @@ class Lanes:
                 stream.number = abs(stamp[1])
             entry = (stream.number, Arrived(frame.region, Ready(frame, meta), stamp))
             lane = self._lanes[stream.lane]
-            if not stream.number and not lane.ahead:
+            is_next = not stream.number or (len(frames) == 1 and self._cut(lane, whole) == inf)
+            if is_next and not lane.ahead:
                 through.append(entry)
             else:
                 lane.ahead.append(entry)
                 lane.latest = None
                 self._ahead += 1
-        for lane in self._lanes.values() if self._ahead else ():
+        if not self._ahead:
+            return through
+        for lane in self._lanes.values():
             if lane.ahead:
                 through += self._let_through(lane, self._cut(lane, whole))
         return through

@@ -39,6 +39,11 @@ class OwnDeliveries:
                 number = own_number(frame.meta, self._incarnation, frame.region)
                 self._passed[frame.region] = max(number, self._passed.get(frame.region, 0))
 
+    @property
+    def has_news(self) -> bool:
+        """Whether `passed` or `gone` has anything to return."""
+        return bool(self._passed or self._gone)
+
     def passed(self) -> dict[str, int]:
         """Return how far this very connection has delivered its own frames since the last call: region → own number.
 

@@ -262,12 +262,13 @@ class Session(Generic[Token]):
         was_settled, self._was_settled = self._was_settled, subscriber.is_settled
         is_plain = was_settled and subscriber.is_settled and self._generation == subscriber.generation and not left
         own = subscriber.returns
-        for region, number in own.passed().items():
-            publisher.passed(region, number)
-        for region, (epoch, last) in own.gone().items():
-            publisher.gone(region, epoch, last)
+        if own.has_news:
+            for region, number in own.passed().items():
+                publisher.passed(region, number)
+            for region, (epoch, last) in own.gone().items():
+                publisher.gone(region, epoch, last)
         if is_plain and not resolved:  # as nearly always: nothing ends, joins or moves
-            return Effects(ready, publish=publisher.woken(), interest_changed=interest_changed, is_plain=True)
+            return Effects(ready, (), (), publisher.woken(), False, interest_changed, True)
         ended = own.over()
         for region, epoch in ended.items():
             publisher.ended(region, epoch)

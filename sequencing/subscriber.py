@@ -23,7 +23,7 @@ hands in what comes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
 from sequencing.delivery import Delivery
@@ -229,11 +229,13 @@ class Subscriber:
         """Return the markers to publish now, (region, body) each; each is returned once."""
         return self._markers.due()
 
-    def receive(self, frames: Iterable[StampedFrame], whole: Mapping[str, int] | None = None) -> list[Ready | Missing]:
+    def receive(self, frames: Sequence[StampedFrame], whole: Mapping[str, int] | None = None) -> list[Ready | Missing]:
         """Take frames that were read; return what may be delivered now, in order.
 
         ``whole``: see `sequencing.cut.ReadResult`; None if nothing was left out.
         """
+        if len(frames) == 1 and self.is_settled and not self._epochs.restless:
+            return self._receive_lone(frames[0], whole)
         by_epoch: dict[int, list[StampedFrame]] = {}
         regions, requests = self._regions.all, self._markers.requests
         for frame in frames:
@@ -262,6 +264,25 @@ class Subscriber:
             return self._handed_out(out + self._go_on())
         self.returns.note(out)
         return out  # all that is followed is delivered
+
+    def _receive_lone(self, frame: StampedFrame, whole: Mapping[str, int] | None) -> list[Ready | Missing]:
+        """Take a frame alone while nothing waits, joins or moves: as `receive`, with less to look at."""
+        state = self._regions.all.get(frame.region)
+        if state is None or state.epoch != frame.epoch or state.after is None or frame.last <= state.after:
+            return []
+        if state.awaited is not None and may_be_past(state.awaited, state.after, frame):
+            state.awaited = None
+            self._ripe.add(frame.region)
+        state.after = frame.last
+        state.moved_in = self._markers.requests
+        delivery = self._epochs.all[frame.epoch].delivery
+        out = delivery.receive((frame,), whole)
+        if not self.is_settled or delivery.held_frames:
+            self._look_at(frame.epoch)
+        if not self.is_settled:
+            return self._handed_out(out + self._go_on())
+        self.returns.note(out)
+        return out
 
     def begin(self, region: str) -> tuple[int, int]:
         """Return (epoch, region sequence) after which a region, joined just now, is delivered."""

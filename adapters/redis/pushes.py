@@ -31,12 +31,15 @@ from adapters.redis.forgery import PushedFrames
 from adapters.redis.places import connection_to
 from adapters.redis.wire import Wire
 from sequencing.errors import Unreachable
-from sequencing.frames import CARRIES_EVENTS, StampedFrame
+from sequencing.frames import CARRIES_EVENTS, FrameKind, StampedFrame
 
 ANSWER_S_MAX = 10.0
 """How long to wait until listening has begun."""
 
 EVENTS = frozenset(map(int, CARRIES_EVENTS))
+_PLAIN = int(FrameKind.EVENTS)
+_LONE = b"%d 1 " % _PLAIN
+"""How the meta of most pushed frames begins."""
 
 LONE_READS = 8
 """After this many reads in a row that waited and found little, listening is cheaper."""
@@ -376,7 +379,10 @@ def next_of(
                 parts[meta_size : meta_size + stamp_size],
                 parts[meta_size + stamp_size :],
             )
-            kind, count = map(int, meta.split(b" ", 2)[:2]) if pushed else (0, 0)
+            if meta.startswith(_LONE):
+                kind, count = _PLAIN, 1
+            else:
+                kind, count = map(int, meta.split(b" ", 2)[:2]) if pushed else (0, 0)
         except (ValueError, IndexError):  # no script sends that
             return frames, False
         if not pushed and last <= last_of[channel]:

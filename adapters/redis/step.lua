@@ -56,14 +56,34 @@ end
 -- waits for. Nothing is written here unless it is that; whatever else it may be is found out below, which takes half as
 -- long again.
 local ATOMS_MAX = 1000
+local OPEN_END = '["I","-"]' -- an open ingress whose region ends here, and has no atoms
 if ARGV[1] == 'publish' and #ARGV == 9 then
   local region, epoch, publisher, incarnation, first, count = ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[7]
   local field, from = epoch .. ' ' .. region, region .. '\n' .. publisher
   local step, before = redis.call('HGET', steps_key, field), redis.call('HGET', publishers_key, from)
-  step = step and decoded(step)
-  local before_incarnation, before_last = string.match(before or '', '^(%d+) (%d+) ')
-  local goes_on = before_incarnation == incarnation and tonumber(first) == before_last + 1
-  if goes_on and step and step[1] == 'I' and #step < ATOMS_MAX then
+  local known = incarnation .. ' '
+  local ends = before and string.sub(before, 1, #known) == known and string.find(before, ' ', #known + 1, true)
+  local before_last = ends and tonumber(string.sub(before, #known + 1, ends - 1))
+  local goes_on = before_last and tonumber(first) == before_last + 1
+  if goes_on and step == OPEN_END then
+    local counter = 'r ' .. field
+    local numbers = redis.call('HMGET', counters_key, counter, NODE)
+    local last = (numbers[1] or 0) + count
+    if floor(last / TRIM_EVERY_EVENTS) == floor((last - count) / TRIM_EVERY_EVENTS) then
+      last = format('%.0f', last)
+      local number = format('%.0f', (numbers[2] or 0) + 1)
+      local meta = ARGV[8] .. ' ' .. count .. ' ' .. known .. first .. ' ' .. publisher
+      local stamp, key = '0,' .. number, prefix .. 'egress:' .. epoch .. ':' .. region
+      redis.call('XADD', key, epoch .. '-' .. last, 'm', meta, 's', stamp, 'b', ARGV[9])
+      push(key, 1, last, meta, stamp, ARGV[9])
+      redis.call('HSET', counters_key, counter, last, NODE, number)
+      redis.call('HSET', publishers_key, from,
+        known .. (count == '1' and first or format('%.0f', before_last + count)) .. ' ' .. epoch .. ' ' .. last)
+      return { 'ok ' .. epoch .. ' ' .. last }
+    end
+  end
+  step = goes_on and step and decoded(step)
+  if step and step[1] == 'I' and #step < ATOMS_MAX then
     local fields, size = { 'r ' .. field }, #step - 1
     for i = 3, #step do
       fields[i - 1] = step[i]

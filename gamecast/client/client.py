@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from contextlib import suppress
 from functools import partial
 from types import TracebackType
@@ -351,9 +351,9 @@ class Client:
         self._halves()
         return Batches(self._next_batch)
 
-    async def _next_batch(self) -> list[Event | Gap] | None:
+    def _next_batch(self) -> Coroutine[Any, Any, list[Event | Gap] | None]:
         """Return the next batch of the connection that is open now: it may be another one after `reconnect`."""
-        return await self._pulling().next_batch()
+        return self._pulling().next_batch()
 
     def on(self, region_pattern: str) -> Callable[[SomeHandler], SomeHandler]:
         """Register a handler for the events of the regions that match a pattern (``*``, ``?``, ``[…]``); see `run`."""

@@ -141,17 +141,23 @@ class EventDecoder:
             return
         if frame.region in self._floors and (known := self._known(frame, meta.events)):
             first, sent_at_ns, payloads, keys = first + known, sent_at_ns[known:], payloads[known:], keys[known:]
-        same = repeat(frame.region), repeat(meta.publisher), payloads, repeat(frame.epoch)
-        numbers, at_ns = range(first, frame.last + 1), time.time_ns()
-        rest = repeat(at_ns), repeat(replayed), keys or _NO_KEYS
-        if frame.region not in self._passed:
-            self._had.begin(frame.region, (frame.epoch, first - 1))
-        events: Iterator[Event] = map(_new_event, zip(*same, numbers, sent_at_ns, *rest, strict=False))
+        region, publisher, epoch, at_ns = frame.region, meta.publisher, frame.epoch, time.time_ns()
+        if region not in self._passed:
+            self._had.begin(region, (epoch, first - 1))
+        events: Iterable[Event]
+        if len(payloads) == 1:  # as in quiet worlds, where each is waited for
+            [payload], [sent] = payloads, sent_at_ns
+            key = keys[0] if keys else None
+            events = (_new_event((region, publisher, payload, epoch, frame.last, sent, at_ns, replayed, key)),)
+        else:
+            same = repeat(region), repeat(publisher), payloads, repeat(epoch), range(first, frame.last + 1)
+            rest = repeat(at_ns), repeat(replayed), keys or _NO_KEYS
+            events = map(_new_event, zip(*same, sent_at_ns, *rest, strict=False))
         if parts:
             events = self._once(frame, parts, events, together)
         before = len(batch)
         batch += events
-        self._passed[frame.region] = frame.epoch, frame.last
+        self._passed[region] = epoch, frame.last
         self.delivered_events += len(batch) - before
         if self._tap is not None:
             self._tap.delivered(frame, meta.publisher, first=first, sent_at_ns=sent_at_ns, at_ns=at_ns)

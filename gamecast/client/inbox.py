@@ -52,12 +52,13 @@ class Inbox:
     """A queue that counts its contents. Frames are kept as they are: bytes burden the garbage collector less."""
 
     def __init__(self) -> None:
-        self._items: deque[Item] = deque()
+        self.items: deque[Item] = deque()
+        """To look at: `put` and `take` change them, and count."""
         self.events = 0
         self.bytes = 0
 
     def __bool__(self) -> bool:
-        return bool(self._items)
+        return bool(self.items)
 
     def put(self, items: Iterable[Item]) -> None:
         """Add delivered items; markers are not passed to the application."""
@@ -69,13 +70,13 @@ class Inbox:
                     continue
                 events += count
                 size += len(frame.body)
-            self._items.append(item)
+            self.items.append(item)
         self.events += events
         self.bytes += size
 
     def take(self) -> Item:
         """Remove and return the next item."""
-        item = self._items.popleft()
+        item = self.items.popleft()
         if isinstance(item, Ready):
             self.events -= item.meta.events
             self.bytes -= len(item.frame.body)
@@ -83,30 +84,30 @@ class Inbox:
 
     def move_to(self, other: Inbox) -> None:
         """Put all items behind those of another inbox."""
-        other.put(self._items)
-        self._items.clear()
+        other.put(self.items)
+        self.items.clear()
         self.events = self.bytes = 0
 
     def drop(self, regions: AbstractSet[str]) -> None:
         """Remove all items of some regions."""
-        whole = (item.without(regions) if isinstance(item, Standing) else item for item in self._items)
+        whole = (item.without(regions) if isinstance(item, Standing) else item for item in self.items)
         kept = [item for item in whole if item is not None and region_of(item) not in regions]
-        self._items.clear()
+        self.items.clear()
         self.events = self.bytes = 0
         self.put(kept)
 
     def skip(self) -> None:
         """Drop all events, and leave a gap for the events of each region and epoch."""
         gaps: dict[tuple[str, int], Gap] = {}
-        states = [item for item in self._items if isinstance(item, Standing)]
-        for item in self._items:
+        states = [item for item in self.items if isinstance(item, Standing)]
+        for item in self.items:
             if isinstance(item, Standing):
                 continue  # nothing of its regions was before it
             gap = _gap(item)
             before = gaps.get((gap.region, gap.epoch), gap)
             last = gap.last_sequence and max(gap.last_sequence, before.last_sequence)
             gaps[gap.region, gap.epoch] = before._replace(last_sequence=last)
-        self._items, self.events, self.bytes = deque([*states, *gaps.values()]), 0, 0
+        self.items, self.events, self.bytes = deque([*states, *gaps.values()]), 0, 0
 
 
 def _gap(item: Ready | Missing | Gap) -> Gap:

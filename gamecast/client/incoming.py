@@ -357,10 +357,11 @@ class Incoming:
 
     def _is_full(self, factor: int = 1) -> bool:
         """Return whether what waits for the application exceeds the limits, multiplied by ``factor``."""
-        limits = self._limits
-        if self.inbox_events >= factor * limits.inbox_events_max:
-            return True
-        return self._inbox_bytes >= factor * limits.inbox_bytes_max
+        limits, inbox, states = self._limits, self._inbox, self._states
+        events, size = inbox.events + states.held_events, inbox.bytes + states.held_bytes
+        if self._replays:
+            events, size = events + self._replays.events, size + self._replays.bytes
+        return events >= factor * limits.inbox_events_max or size >= factor * limits.inbox_bytes_max
 
     @property
     def _inbox_bytes(self) -> int:
@@ -409,7 +410,8 @@ class Incoming:
         if self._caught_up:
             self.on_caught_up(self._caught_up.pop(0))
             return []
-        while not self._inbox and not (self._replays and self._replays.is_ready):
+        inbox = self._inbox
+        while not inbox.items and not (self._replays and self._replays.is_ready):
             if self._stopping:
                 return None
             if not self._replays:
@@ -419,15 +421,15 @@ class Incoming:
                     return None
             await self._arrived.next()
         batch: list[Event | Gap] = []
-        is_turn_of_replays = not self._inbox or self._live_batches >= LIVE_BATCHES_MAX
+        is_turn_of_replays = not inbox.items or self._live_batches >= LIVE_BATCHES_MAX
         if is_turn_of_replays and self._replays and self._replays.is_ready:
             self._live_batches = 0
-            if regions := self._replays.take(self._decoder, batch, BATCH_EVENTS, self._inbox):
+            if regions := self._replays.take(self._decoder, batch, BATCH_EVENTS, inbox):
                 self._caught_up.append(regions)
         else:
             self._live_batches += 1
-            while self._inbox and len(batch) < BATCH_EVENTS:
-                self._decoder.decode(self._inbox.take(), batch, together=self._is_live)
+            while inbox.items and len(batch) < BATCH_EVENTS:
+                self._decoder.decode(inbox.take(), batch, together=self._is_live)
         self._taken.set()
         return batch
 
@@ -532,6 +534,11 @@ class Incoming:
 
     def _deliver(self, items: Sequence[Ready | Missing]) -> None:
         """Put what is delivered into the inbox, and the history of regions that are joined now before it."""
+        if not (self.holding or self._recalls or self._states or self._replays):  # as nearly always
+            self._inbox.put(items)
+            if self._inbox.items:
+                self._arrived.set()
+            return
         if self.holding:
             self.holding.handed_out(items, still_held=self._session.held_frames)
         if self._recalls:

@@ -136,7 +136,14 @@ class Puller:
             if self._ended_replays:
                 self._report_ended_replays()
             coming = self._coming
-            if coming is None:
+            if coming is None and not self._reading.locked():
+                self._asking += 1
+                try:
+                    async with self._reading:  # nothing is left by now: `_current` was looked at in this very step
+                        batch = await self._incoming.next_batch()
+                finally:
+                    self._asking -= 1
+            elif coming is None:
                 batch = await self._read_while_asking()
             else:
                 await self._wait_for(coming, None)

@@ -21,6 +21,7 @@ from laboratory.bench.workload import Phases, World, ring
 
 MEASURES = ("deliveries_per_s", "p50_ms", "p95_ms", "p99_ms")
 COST = "cpu_us_per_delivery"
+PACED_COST = "cpu_us_per_paced_event"
 CEILING = "ceiling_deliveries_per_s"
 CPU = tuple(f"{part}_cpu_cores" for part in PARTS)
 
@@ -63,7 +64,7 @@ def document(trials: Trials, campaign: Campaign, ours: str) -> dict[str, Any]:
                 for name, of_sizes in peers.items()
                 if name != ours
             }
-            for measure in (*MEASURES, COST, CEILING)
+            for measure in (*MEASURES, COST, PACED_COST, CEILING)
             if ours in peers
         },
         "cores": usable_cores(),
@@ -103,6 +104,7 @@ def versions() -> dict[str, Any]:
 def _figures(runs: Sequence[Trial]) -> dict[str, Any]:
     values = {name: [float(getattr(run, name)) for run in runs] for name in MEASURES + CPU}
     cost_us = {part: median([run.cpu_us_per_delivery[part] for run in runs]) for part in PARTS}
+    paced_us = {part: median([run.paced_us[part] for run in runs]) for part in PARTS}
     return {
         **{name: median(values[name]) for name in MEASURES},
         "expected": sum(run.expected for run in runs),
@@ -112,6 +114,7 @@ def _figures(runs: Sequence[Trial]) -> dict[str, Any]:
         "pairs_out_of_order": max(run.pairs_out_of_order for run in runs),
         **{name: median(values[name]) for name in CPU},
         COST: {**cost_us, "all": math.fsum(cost_us.values())},
+        PACED_COST: {**paced_us, "all": math.fsum(paced_us.values())},
         CEILING: ceiling_per_s(cost_us, usable_cores()),
         "spread": {name: {"min": min(values[name]), "max": max(values[name])} for name in MEASURES},
         "runs": [asdict(run) for run in runs],
@@ -120,5 +123,6 @@ def _figures(runs: Sequence[Trial]) -> dict[str, Any]:
 
 def _measured(of_sizes: Mapping[str, Mapping[str, Any]], measure: str) -> dict[str, float]:
     return {
-        size: of_size[measure]["all"] if measure == COST else of_size[measure] for size, of_size in of_sizes.items()
+        size: of_size[measure]["all"] if measure in (COST, PACED_COST) else of_size[measure]
+        for size, of_size in of_sizes.items()
     }

@@ -89,8 +89,10 @@ def held_bytes(stamped: Sequence[StampedFrame]) -> float:
         before = tracemalloc.get_traced_memory()[0]
         # Read as from a socket: separate byte strings, and numbers one above the awaited one.
         delivery.receive(
-            StampedFrame(REGION, 1, frame.last, _own(frame.meta), b"%d,%d" % (ATOM.id, number), _own(frame.body))
-            for number, frame in enumerate(stamped, start=2)
+            [
+                StampedFrame(REGION, 1, frame.last, _own(frame.meta), b"%d,%d" % (ATOM.id, number), _own(frame.body))
+                for number, frame in enumerate(stamped, start=2)
+            ]
         )
         gc.collect()
         grown = tracemalloc.get_traced_memory()[0] - before

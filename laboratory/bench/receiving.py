@@ -17,7 +17,10 @@ from laboratory.bench.workload import Payload, Phases, World
 
 @dataclass(frozen=True, slots=True)
 class ReceivingReport:
-    """The deliveries of all phases, judged by the ids alone; the delays are those of the paced phase."""
+    """The deliveries of all phases, judged by the ids alone; the delays are those of the paced phase.
+
+    `cpu_cores`: in use in the fast phase; `paced_us`: microseconds of CPU that all spent on a paced event.
+    """
 
     expected: int
     lost: int
@@ -28,6 +31,7 @@ class ReceivingReport:
     p95_ms: float
     p99_ms: float
     cpu_cores: float
+    paced_us: float
 
 
 async def receive_phases(
@@ -54,7 +58,7 @@ async def receive_phases(
         gc.collect()
         gc.freeze()  # see workload.py
         ready()
-        cpu_cores = await _report_progress(recorders, board)
+        cpu_cores, paced_s = await _report_progress(recorders, board)
         for receiver in receivers:
             receiver.cancel()
     delays_ms = sorted(delay_ns / 1e6 for recorder in recorders for delay_ns in recorder.delays_ns)
@@ -71,6 +75,7 @@ async def receive_phases(
         p95_ms=percentile(delays_ms, 95),
         p99_ms=percentile(delays_ms, 99),
         cpu_cores=cpu_cores,
+        paced_us=paced_s / len(phases.paced) * 1e6,
     )
 
 
@@ -121,9 +126,11 @@ class Recorder:
         return deliver
 
 
-async def _report_progress(recorders: Sequence[Recorder], board: Board) -> float:
-    """Report the subscribers' progress to the publishers, until told to stop; return the cores used in the fast
-    phase."""
+async def _report_progress(recorders: Sequence[Recorder], board: Board) -> tuple[float, float]:
+    """Report the subscribers' progress to the publishers, until told to stop.
+
+    Returns the cores used in the fast phase, and the seconds of CPU of the paced one.
+    """
     delivered = 0
     phase, phase_cpu_s, phase_began_ns = WAITING, 0.0, 0
     cpu_cores = 0.0
@@ -139,7 +146,7 @@ async def _report_progress(recorders: Sequence[Recorder], board: Board) -> float
                 gc.collect()
             phase, phase_cpu_s, phase_began_ns = board.phase, time.process_time(), now_ns
         await asyncio.sleep(_QUIET_REPORT_S if phase == PACED else _REPORT_S)
-    return cpu_cores
+    return cpu_cores, time.process_time() - phase_cpu_s
 
 
 _REPORT_S = 0.001

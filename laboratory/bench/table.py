@@ -9,7 +9,7 @@ from rich import box
 from rich.console import Group
 from rich.table import Table
 
-from laboratory.bench.campaign import CEILING, COST, CPU
+from laboratory.bench.campaign import CEILING, COST, PACED_COST
 from laboratory.bench.cpu import cores_in_words
 
 
@@ -25,6 +25,7 @@ def report(document: Mapping[str, Any], ours: str) -> Group:
         "CPU: the µs that a delivery costs at full speed, of publishers, servers, subscribers.\n"
         f"allows: the deliveries/s that {cores_in_words(document['cores'])} allow at these costs, if they had nothing\n"
         "else to do; publishers, servers and subscribers have one each at most.\n"
+        "paced: the µs that a paced event costs, of all processes, with all its deliveries.\n"
         f"One core decodes and calls back {document['decoding_per_s']:,.0f} deliveries/s, and does nothing else then."
     )
     absent = [f"{name} was left out, it is not installed: {cure}" for name, cure in document.get("absent", {}).items()]
@@ -52,7 +53,17 @@ def _tables(document: Mapping[str, Any], ours: str) -> Iterator[Table]:
 def _costs(document: Mapping[str, Any], ours: str, size: str) -> Table:
     table = Table(box=box.SIMPLE, padding=(0, 1, 0, 0))
     table.add_column("", no_wrap=True)
-    for heading in ("pub\nµs", "server\nµs", "sub\nµs", "CPU\nµs", "\nx", "cores\nin use", "allows\nper s", "\nx"):
+    for heading in (
+        "pub\nµs",
+        "server\nµs",
+        "sub\nµs",
+        "CPU\nµs",
+        "\nx",
+        "allows\nper s",
+        "\nx",
+        "paced\nµs",
+        "\nx",
+    ):
         table.add_column(heading, justify="right")
     for peer in sorted(document["peers"], key=lambda peer: peer != ours):
         figures = document["peers"][peer][size]
@@ -61,9 +72,10 @@ def _costs(document: Mapping[str, Any], ours: str, size: str) -> Table:
             peer,
             *(f"{cost[part]:.2f}" for part in ("publishers", "servers", "subscribers", "all")),
             _ratio(document, COST, peer, size),
-            f"{sum(figures[name] for name in CPU):.2f}",
             f"{figures[CEILING]:,.0f}",
             _ratio(document, CEILING, peer, size),
+            f"{figures[PACED_COST]['all']:,.0f}",
+            _ratio(document, PACED_COST, peer, size),
             style="bold" if peer == ours else None,
         )
     return table

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import selectors
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
 from typing import Any, Self
@@ -17,7 +19,7 @@ from laboratory.bench.peers.peer import Peer
 from laboratory.bench.peers.site import Site
 from laboratory.bench.publishing import PublishingReport, publish_phases
 from laboratory.bench.receiving import ReceivingReport, receive_phases
-from laboratory.bench.workload import Phases, World
+from laboratory.bench.workload import UVLOOP, Phases, World
 from sequencing.errors import GamecastError
 
 
@@ -27,7 +29,10 @@ class TrialError(GamecastError):
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """`lost` and the like count over all phases; the CPU figures are cores in use during the fast phase."""
+    """`lost` and the like count over all phases; the CPU figures are cores in use during the fast phase.
+
+    `paced_us`: part → microseconds of CPU that it spent on a paced event, for all who got it.
+    """
 
     deliveries_per_s: float
     p50_ms: float
@@ -43,6 +48,7 @@ class Trial:
     servers_cpu_cores: float
     relays_cpu_cores: float
     schedule_late_ms: float
+    paced_us: dict[str, float]
 
     @property
     def cpu_us_per_delivery(self) -> dict[str, float]:
@@ -76,16 +82,31 @@ def run_trial(peer: Peer, world: World, phases: Phases) -> Trial:
         servers_cpu_cores=published.servers_cpu_cores,
         relays_cpu_cores=published.relays_cpu_cores,
         schedule_late_ms=published.late_ms,
+        paced_us=dict(zip(PARTS, (*published.paced_us, received.paced_us), strict=True)),
     )
 
 
 def _receive(peer: Peer, site: Site, world: World, phases: Phases, board: Board, pipe: Connection) -> ReceivingReport:
-    return asyncio.run(receive_phases(peer, site.url, world, phases, board, ready=lambda: pipe.send(("ready", None))))
+    with asyncio.Runner(loop_factory=_new_uvloop if phases.loop == UVLOOP else None) as runner:
+        ready = partial(pipe.send, ("ready", None))
+        return runner.run(receive_phases(peer, site.url, world, phases, board, ready))
 
 
 def _publish(peer: Peer, site: Site, world: World, phases: Phases, board: Board, pipe: Connection) -> PublishingReport:
     pipe.recv()  # "go": the imports are done while the subscribers still subscribe
-    return asyncio.run(publish_phases(peer, site, world, phases, board))
+    with asyncio.Runner(loop_factory=_new_uvloop if phases.loop == UVLOOP else _new_exact_loop) as runner:
+        return runner.run(publish_phases(peer, site, world, phases, board))
+
+
+def _new_uvloop() -> asyncio.AbstractEventLoop:
+    import uvloop
+
+    return uvloop.new_event_loop()
+
+
+def _new_exact_loop() -> asyncio.AbstractEventLoop:
+    """Return a loop whose timers are not rounded up to milliseconds, which would be most of a lone event's delay."""
+    return asyncio.SelectorEventLoop(selectors.SelectSelector())
 
 
 class _Process:

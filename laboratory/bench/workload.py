@@ -6,7 +6,7 @@ import math
 import random
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
@@ -20,6 +20,7 @@ FAN_OUT = 3
 """Of a region of the ring."""
 DENSE_REGIONS, DENSE_REGIONS_EACH = 77, 40
 MOMENT_S = 10.0
+ASYNCIO, UVLOOP = "asyncio", "uvloop"
 PUBLISHERS = 2
 
 
@@ -71,6 +72,11 @@ def dense(size: int) -> World:
     return World(title, members, (1.0,) * DENSE_REGIONS)
 
 
+def hot(size: int) -> World:
+    """Subscribers that all have one region, and no other."""
+    return World(f"{size} subscribers of one region", ((0,),) * size, (1.0,))
+
+
 def match(size: int, trace: Path | None) -> World:
     """The servers of a match at the moment, of one each 10 s, when most pairs of regions have two servers in common.
 
@@ -111,6 +117,9 @@ def _overlaps(members: Iterable[frozenset[str]]) -> int:
 class Phases:
     """One trial: a warm-up, then `events` as fast as the peer allows, then `paced_s` seconds of `rate_per_s` events/s.
 
+    `tick_hz`: the paced events are published as servers do that tick so often: together, at each tick. None: each when
+    it is due. `loop`: of asyncio's loops, the one that both processes run.
+
     In the fast phases at most `window_events` events are in flight. So a peer that would rather lose events than wait,
     or buffer them without a limit, is neither helped nor harmed. When the window is full, publishers wait until half of
     the events have been delivered to all. The first 0.2 s of the paced phase are not measured.
@@ -124,6 +133,8 @@ class Phases:
     rate_per_s: int
     window_events: int
     seed: int
+    tick_hz: int | None = None
+    loop: str = ASYNCIO
 
     @property
     def warm_up(self) -> range:
@@ -147,6 +158,23 @@ class Phases:
     @property
     def _paced_warm_up(self) -> int:
         return self.rate_per_s // 5
+
+    def schedule(self, events: range, index: int, publishers: int) -> Iterator[tuple[float, range]]:
+        """When a publisher has which of its paced events to publish, in seconds from the beginning.
+
+        It is ``index`` of ``publishers``, which take turns, or tick one after the other.
+        """
+        if self.tick_hz is None:
+            for turn in range(len(events)):
+                yield (turn * publishers + index) / self.rate_per_s, events[turn : turn + 1]
+            return
+        per_tick = self.rate_per_s / publishers / self.tick_hz
+        tick = done = 0
+        while done < len(events):
+            until = min(len(events), round((tick + 1) * per_tick))
+            if until > done:
+                yield (tick + index / publishers) / self.tick_hz, events[done:until]
+            tick, done = tick + 1, until
 
     def regions(self, world: World) -> list[int]:
         """The region of each event; the same in every process and for every peer."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from laboratory.bench.peers.bare import BarePeer
 from laboratory.bench.peers.batched_streams import BatchedStreamsPeer
 from laboratory.bench.peers.channel_layer import ChannelLayerPeer
 from laboratory.bench.peers.jetstream import JetStreamPeer
@@ -21,5 +22,6 @@ OTHERS: dict[str, Peer] = {
         SingleStreamPeer(),
         JetStreamPeer(),
         ChannelLayerPeer(),
+        BarePeer(),
     )
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 
 import pytest
 
@@ -82,7 +82,7 @@ class Withholding(Subscriber):
 
     withheld: list[Ready | Missing]
 
-    def receive(self, frames: Iterable[StampedFrame], whole: Mapping[str, int] | None = None) -> list[Ready | Missing]:
+    def receive(self, frames: Sequence[StampedFrame], whole: Mapping[str, int] | None = None) -> list[Ready | Missing]:
         before, now = self.withheld, super().receive(frames, whole)
         self.withheld = [] if before else now
         return before + now if before else []

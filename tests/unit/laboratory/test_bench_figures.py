@@ -42,6 +42,7 @@ TRIAL = Trial(
     servers_cpu_cores=0.1,
     relays_cpu_cores=0.0,
     schedule_late_ms=0.2,
+    paced_us={"publishers": 50.0, "servers": 20.0, "relays": 0.0, "subscribers": 30.0},
 )
 
 
@@ -162,3 +163,20 @@ def test_servers_of_a_match_that_have_no_region_are_left_out() -> None:
     assert f"{len(world.members)} servers" in world.title
     assert len(world.members) < 30
     assert {region for regions in world.members for region in regions} == set(range(len(world.weights or ())))
+
+
+def test_servers_that_tick_publish_what_is_due_together_and_all_in_the_end() -> None:
+    phases = Phases(events=10, paced_s=1.0, rate_per_s=100, window_events=8, seed=1, tick_hz=20)
+    both = [[*phases.schedule(phases.paced[index::2], index, 2)] for index in range(2)]
+    published = sorted(event for turns in both for _, events in turns for event in events)
+    assert published == [*phases.paced]
+    for index, turns in enumerate(both):
+        assert [due_s for due_s, _ in turns] == pytest.approx([(tick + index / 2) / 20 for tick in range(len(turns))])
+        assert {len(events) for _, events in turns} <= {2, 3}
+
+
+def test_without_ticks_each_event_is_due_alone() -> None:
+    phases = Phases(events=10, paced_s=0.1, rate_per_s=100, window_events=8, seed=1)
+    [first, second, *_] = phases.schedule(phases.paced[1::2], 1, 2)
+    assert first == (0.01, phases.paced[1:2:2])
+    assert second[0] == pytest.approx(0.03)
