@@ -17,12 +17,13 @@ from cli.bench_crowds import bench_crowds
 from cli.bench_embedding import bench_embedding
 from cli.bench_gateway import bench_gateway
 from cli.bench_joins import bench_joins
+from cli.bench_knee import bench_knee
 from cli.bench_memory import bench_memory
 from cli.bench_options import (
+    against_option,
     exit_if_broken,
     json_option,
     loop_option,
-    named,
     parse_sizes,
     progress,
     tick_option,
@@ -39,18 +40,6 @@ from laboratory.bench.table import report
 from laboratory.bench.workload import FAN_OUT, Phases, World, dense, hot, match, ring
 
 
-def _peers(_context: click.Context, _option: click.Parameter, names: str | None) -> tuple[str, ...]:
-    if names is None:
-        return tuple(name for name, peer in OTHERS.items() if peer.missing() is None)
-    chosen = named(names)
-    for name in chosen:
-        if name not in OTHERS:
-            raise click.BadParameter(f"there is no peer {name!r}: choose from {', '.join(OTHERS)}")
-        if (cure := OTHERS[name].missing()) is not None:
-            raise click.BadParameter(f"{name} is not installed: {cure}")
-    return chosen
-
-
 def _world(kind: str, sizes: tuple[int, ...], trace: Path | None) -> Callable[[int], World]:
     if kind == "ring" and min(sizes) < FAN_OUT:
         raise click.UsageError(f"each subscriber has {FAN_OUT} regions: give at least {FAN_OUT} of them")
@@ -62,12 +51,7 @@ def _world(kind: str, sizes: tuple[int, ...], trace: Path | None) -> Callable[[i
 
 
 @click.group("bench", invoke_without_command=True)
-@click.option(
-    "--against",
-    metavar=",".join(OTHERS),
-    callback=_peers,
-    help="Peers to measure beside gamecast.  [default: all that are installed]",
-)
+@against_option
 @click.option(
     "--world",
     "kind",
@@ -113,6 +97,7 @@ def bench(
     Other benchmarks are subcommands. `paths`: the cost of paths over several nodes. `memory`: memory of frames,
     regions and subscribers. `joins`: how many joins/s a network takes. `regions`: how the cost of a
     connection grows with its regions. `recording`: the cost of recording a session.
+    `knee`: the most events/s of servers that tick.
     `embedding`: the cost of gamecast in a game server. `plan`: how planning grows. `arrangements`: how far plans of
     small worlds are from the optimum.
 
@@ -193,3 +178,4 @@ bench.add_command(bench_gateway)
 bench.add_command(bench_recording)
 bench.add_command(bench_crowds)
 bench.add_command(bench_regions)
+bench.add_command(bench_knee)

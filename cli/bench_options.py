@@ -11,6 +11,7 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from laboratory.bench.peers.registry import OTHERS
 from laboratory.bench.workload import ASYNCIO, UVLOOP
 from launcher.ending import BROKEN
 
@@ -45,6 +46,26 @@ _TRIAL_OPTIONS = (
         help="Events in flight at full speed, at most.",
     ),
     click.option("--seed", default=1, show_default=True, help="Seed for the regions that events are published to."),
+)
+
+
+def _peers(_context: click.Context, _option: click.Parameter, names: str | None) -> tuple[str, ...]:
+    if names is None:
+        return tuple(name for name, peer in OTHERS.items() if peer.missing() is None)
+    chosen = named(names)
+    for name in chosen:
+        if name not in OTHERS:
+            raise click.BadParameter(f"there is no peer {name!r}: choose from {', '.join(OTHERS)}")
+        if (cure := OTHERS[name].missing()) is not None:
+            raise click.BadParameter(f"{name} is not installed: {cure}")
+    return chosen
+
+
+against_option = click.option(
+    "--against",
+    metavar=",".join(OTHERS),
+    callback=_peers,
+    help="Peers to measure beside gamecast; bare is no peer, but what bounds it.  [default: all that are installed]",
 )
 
 
