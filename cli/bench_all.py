@@ -16,17 +16,17 @@ from gamecast.errors import ProcessFailed
 from launcher.ending import BROKEN, DONE, INTERRUPTED
 
 TRIALS = ("--runs", "1", "--events", "2000", "--seconds", "0.3")
-_IN_WORLDS = ("--runs", "3", "--events", "40000", "--against", "single-stream,streams")
+_IN_WORLDS = ("--runs", "3", "--events", "40000")
+_SIZES = {"ring": "8,32", "dense": "8", "trace": "8,30"}
 PARTS: dict[str, tuple[str, ...]] = {
-    "peers": (),
     **{
-        f"dense-{rate}": ("--world", "dense", "--sizes", "8", "--rate", str(rate), *_IN_WORLDS)
-        for rate in (500, 1500, 3000, 5000)
+        f"{world}-{rate}": ("--world", world, "--sizes", _SIZES[world], "--rate", str(rate), *_IN_WORLDS)
+        for world, rates in (("ring", (500, 1500)), ("dense", (500, 1500, 3000, 5000)), ("trace", (500, 3000)))
+        for rate in rates
     },
-    **{
-        f"trace-{rate}": ("--world", "trace", "--sizes", "8,30", "--rate", str(rate), *_IN_WORLDS)
-        for rate in (500, 3000)
-    },
+    "hot": ("--world", "hot", "--sizes", "300,1000", "--rate", "10", "--events", "300", "--window", "20"),
+    "knee": ("knee",),
+    "gateway": ("gateway", "--clients", "1000", "--seconds", "20"),
     "paths": ("paths",),
     "recording": ("recording",),
     "joins": ("joins",),
@@ -34,7 +34,9 @@ PARTS: dict[str, tuple[str, ...]] = {
     "embedding": ("embedding",),
 }
 QUICKLY: dict[str, tuple[str, ...]] = {
-    "peers": (*TRIALS, "--against", "streams,pubsub,single-stream,batched-streams"),
+    "hot": (*TRIALS, "--against", "pubsub", "--sizes", "20"),
+    "knee": ("--against", "pubsub", "--world", "ring", "--tick", "20", "--seconds", "0.2", "--p99-ms", "1"),
+    "gateway": ("--clients", "10", "--seconds", "2"),
     "paths": (*TRIALS, "--longest", "2"),
     "recording": TRIALS,
     "joins": ("--regions", "60", "--servers", "6", "--turns", "1"),
@@ -69,9 +71,10 @@ def bench_all(
 ) -> None:
     """Measure everything, and print each figure beside its goal.
 
-    Runs `gamecast bench` with all peers around a ring, in a dense world and in the world of a match, at several rates.
-    Then it runs `paths`, `recording`, `joins`, `memory` and `embedding`, each in its own process. All take some 45
-    minutes, on a machine that should have nothing else to do. --json also has the output of each command.
+    Runs `gamecast bench` with all peers around a ring, in a dense world, in the world of a match, at several rates, and
+    with one region that all have. Then it runs `knee`, `gateway`, `paths`, `recording`, `joins`, `memory` and
+    `embedding`, each in its own process. All take some 90 minutes, on a machine that should have nothing else to do.
+    --json also has the output of each command.
 
     Exit status: 0, or 1 if gamecast lost, repeated or reordered anything, 2 for wrong use, 3 if a part could not be
     measured. A goal that is not reached is only reported.

@@ -11,21 +11,27 @@ from rich import box
 from rich.console import Group
 from rich.table import Table
 
+from laboratory.bench.campaign import CEILING, PACED_COST
 from laboratory.bench.embedding import BASES, CPU_MAX, MEMORY_MAX
 
-GOAL_SIZE = 32
-"""With this many subscribers, the cost of reading everything must show."""
-
-_THROUGHPUT = {"streams": 4.0, "pubsub": 6.0, "single-stream": 20.0}
-_BATCHED = "batched-streams"
-_DELAYS = {"p50_ms": 1.2, "p99_ms": 1.5}
-_DENSE_THROUGHPUT = {"single-stream": 3.0, "streams": 2.0}
-_DENSE_DELAYS = {"p50_ms": 1.2, "p99_ms": 1.3}
+OURS = "gamecast"
+_ORDERED = "nats", "single-stream"
+"""The peers with one order; the best of them is what a user would take instead."""
+_BATCHED, _BARE, _UNORDERED = "batched-streams", "bare", ("pubsub", "streams")
+_THROUGHPUT = {"ring": 5.0, "dense": 2.5}
+_BATCHED_THROUGHPUT = 0.8
+_DELAYS = {"p50_ms": (0.8, 1.1), "p99_ms": (1.0, 1.2)}
+"""At most so many times the best ordered peer's, and Pub/Sub's."""
+_COST = 1.0
+_HOT = {"servers": 1.2, "subscribers": 1.3}
+_HOT_P50 = 1.2
+_KNEE = {"ordered": 2.0, "unordered": 1.0}
+_SOCKETS = 1.0
 _FULL_SPEED_WITH = "500"
 """Full speed is the same at each rate of the paced phase: it is reported once."""
 _TWO_NODES = 0.5
-_RECORDING = 0.10
-_SCRIPT_US, _SCRIPT_FLAT = 18.0, 1.2
+_RECORDING = 0.05
+_SCRIPT, _SCRIPT_FLAT = 1.3, 1.2
 _STAMP_BYTES = 12.0
 _JOINS_PER_S = 5_000.0
 _JOIN_P99_MS = 5.0
@@ -74,43 +80,99 @@ def report(goals: list[Goal]) -> Group:
         table,
         "x: gamecast's figure in multiples of the peer's, in the same run.\n"
         "S: subscribers, and regions.\n"
-        "bound: what it would be if subscribers decoded and called back and did nothing\n"
+        "bound, of deliveries/s: if subscribers decoded and called back and did nothing\n"
         "else, or, if that is less, if events were batched by hand, with no order and no\n"
-        "receipts, and kept all cores busy.",
+        "receipts, and kept all cores busy. Of delays and CPU: of the peer `bare`, which\n"
+        "has our connection and the calls of our script, and nothing else.",
     )
 
 
-def _compared(_: str, part: Mapping[str, Any]) -> Iterator[Goal]:
-    ratios, peers = part["ratios"], part["peers"]
-    for peer, wanted in _THROUGHPUT.items():
-        for size, ratio in ratios["deliveries_per_s"].get(peer, {}).items():
-            if peer != "single-stream" or int(size) == GOAL_SIZE:
-                batched = peers.get(_BATCHED, {}).get(size, {}).get("ceiling_deliveries_per_s", math.inf)
-                bound = min(part["decoding_per_s"], batched) / peers[peer][size]["deliveries_per_s"]
-                yield Goal(f"deliveries/s, x {peer}, S = {size}", ratio, wanted, bound=bound)
-    for measure, wanted in _DELAYS.items():
-        for size, ratio in ratios[measure].get("streams", {}).items():
-            yield Goal(f"{measure.removesuffix('_ms')}, x streams, S = {size}", ratio, wanted, at_most=True)
-
-
 def _in_world(name: str, part: Mapping[str, Any]) -> Iterator[Goal]:
-    """A dense world, or a match, whose events come one at a time: beside one stream for all, and one a region."""
+    """Peers in one world, whose paced events come one at a time. ``name``: ``WORLD-RATE``."""
     world, _, rate = name.partition("-")
-    ratios = part["ratios"]
-    if rate == _FULL_SPEED_WITH:
-        for peer, wanted in _DENSE_THROUGHPUT.items():
-            for size, ratio in ratios["deliveries_per_s"].get(peer, {}).items():
-                yield Goal(f"{world}, S = {size}: deliveries/s, x {peer}", ratio, wanted)
-    for measure, wanted in _DENSE_DELAYS.items():
-        for size, ratio in ratios[measure].get("single-stream", {}).items():
-            figure = f"{world}, S = {size}, {rate}/s: {measure.removesuffix('_ms')}, x single-stream"
-            yield Goal(figure, ratio, wanted, at_most=True)
+    for size, own in part["peers"][OURS].items():
+        others = {peer: of_size[size] for peer, of_size in part["peers"].items() if peer != OURS and size in of_size}
+        where = f"{world}, S = {size}"
+        if rate == _FULL_SPEED_WITH:
+            yield from _full_speed(world, where, own, others, part["decoding_per_s"])
+        for measure, wanted in _DELAYS.items():
+            figure = f"{where}, {rate}/s: {measure.removesuffix('_ms')}"
+            yield from _delay(figure, measure, own, others, wanted)
+        if (streams := others.get("streams")) is not None:
+            ratio = own[PACED_COST]["all"] / streams[PACED_COST]["all"]
+            yield Goal(f"{where}, {rate}/s: CPU of an event, x streams", ratio, _COST, at_most=True)
+
+
+def _full_speed(
+    world: str, where: str, own: Mapping[str, Any], others: Mapping[str, Mapping[str, Any]], decoding_per_s: float
+) -> Iterator[Goal]:
+    batched = others.get(_BATCHED)
+    ordered = [others[peer]["deliveries_per_s"] for peer in _ORDERED if peer in others]
+    if ordered and world in _THROUGHPUT:
+        most = min(decoding_per_s, batched[CEILING] if batched is not None else math.inf)
+        ratio, bound = own["deliveries_per_s"] / max(ordered), most / max(ordered)
+        yield Goal(f"{where}: deliveries/s, x best ordered", ratio, _THROUGHPUT[world], bound=bound)
+    if batched is not None:
+        ratio = own["deliveries_per_s"] / batched["deliveries_per_s"]
+        yield Goal(f"{where}: deliveries/s, x {_BATCHED}", ratio, _BATCHED_THROUGHPUT)
+
+
+def _delay(
+    figure: str,
+    measure: str,
+    own: Mapping[str, Any],
+    others: Mapping[str, Mapping[str, Any]],
+    wanted: tuple[float, float],
+) -> Iterator[Goal]:
+    bare = others[_BARE][measure] if _BARE in others else None
+    ordered = [others[peer][measure] for peer in _ORDERED if peer in others]
+    against = {"best ordered": min(ordered)} if ordered else {}
+    if "pubsub" in others:
+        against["pubsub"] = others["pubsub"][measure]
+    for name, theirs in against.items():
+        bound = bare / theirs if bare is not None else None
+        most = wanted[0] if name == "best ordered" else wanted[1]
+        yield Goal(f"{figure}, x {name}", own[measure] / theirs, most, at_most=True, bound=bound)
+
+
+def _hot(_: str, part: Mapping[str, Any]) -> Iterator[Goal]:
+    """One region that all have, beside Pub/Sub."""
+    for size, own in part["peers"][OURS].items():
+        if (theirs := part["peers"].get("pubsub", {}).get(size)) is None:
+            continue
+        bare = part["peers"].get(_BARE, {}).get(size)
+        for process, wanted in _HOT.items():
+            ratio = own[PACED_COST][process] / theirs[PACED_COST][process]
+            bound = bare[PACED_COST][process] / theirs[PACED_COST][process] if bare is not None else None
+            yield Goal(f"hot, S = {size}: CPU of {process}, x pubsub", ratio, wanted, at_most=True, bound=bound)
+        bound = bare["p50_ms"] / theirs["p50_ms"] if bare is not None else None
+        figure = f"hot, S = {size}: p50, x pubsub"
+        yield Goal(figure, own["p50_ms"] / theirs["p50_ms"], _HOT_P50, at_most=True, bound=bound)
+
+
+def _knee(_: str, part: Mapping[str, Any]) -> Iterator[Goal]:
+    rates: dict[tuple[str, int], dict[str, float]] = {}
+    for knee in part["knees"]:
+        rates.setdefault((knee["world"], knee["tick_hz"]), {})[knee["peer"]] = knee["rate_per_s"] or math.nan
+    for (world, tick_hz), of_peers in rates.items():
+        for name, kind in (("ordered", _ORDERED), ("unordered", _UNORDERED)):
+            if theirs := [of_peers[peer] for peer in kind if peer in of_peers]:
+                figure = f"knee, {world}, {tick_hz} Hz, x best {name}"
+                yield Goal(figure, of_peers[OURS] / max(theirs), _KNEE[name])
+
+
+def _sockets(_: str, part: Mapping[str, Any]) -> Iterator[Goal]:
+    own, theirs = part["peers"]["gamecast"], part["peers"].get("socketio")
+    for measure in ("p50_ms", "p99_ms") if theirs is not None else ():
+        figure = f"WebSockets: {measure.removesuffix('_ms')}, x python-socketio"
+        yield Goal(figure, own[measure] / theirs[measure], _SOCKETS, at_most=True)
 
 
 def _paths(_: str, part: Mapping[str, Any]) -> Iterator[Goal]:
     yield Goal("deliveries/s by two nodes, x one node", part["ratios"]["deliveries_per_s"]["2"], _TWO_NODES)
     alone, *_ = part["script"].values()
-    yield Goal("script for a lone frame, µs", alone["script_us"], _SCRIPT_US, at_most=True)
+    figure = "script for a lone frame, x its calls alone"
+    yield Goal(figure, alone["script_us"] / alone["calls_us"], _SCRIPT, at_most=True)
     for count, cost in list(part["script"].items())[1:]:
         figure = f"the same beside {count} regions, x beside none"
         yield Goal(figure, cost["script_us"] / alone["script_us"], _SCRIPT_FLAT, at_most=True)
@@ -119,7 +181,8 @@ def _paths(_: str, part: Mapping[str, Any]) -> Iterator[Goal]:
 
 
 def _recording(_: str, part: Mapping[str, Any]) -> Iterator[Goal]:
-    yield Goal("part of the throughput that recording takes", part["overhead"], _RECORDING, at_most=True)
+    taken = 1 - part["ratios"][CEILING]
+    yield Goal("throughput that recording takes, by CPU", taken, _RECORDING, at_most=True)
 
 
 def _joins(_: str, part: Mapping[str, Any]) -> Iterator[Goal]:
@@ -136,9 +199,12 @@ def _embedding(_: str, part: Mapping[str, Any]) -> Iterator[Goal]:
 
 
 _READERS: dict[str, Callable[[str, Mapping[str, Any]], Iterator[Goal]]] = {
-    "peers": _compared,
+    "ring": _in_world,
     "dense": _in_world,
     "trace": _in_world,
+    "hot": _hot,
+    "knee": _knee,
+    "gateway": _sockets,
     "paths": _paths,
     "recording": _recording,
     "joins": _joins,

@@ -87,7 +87,9 @@ def _tables(result: Mapping[str, Any]) -> Iterator[Table]:
         yield _table("a hop adds", _hop_rows(result), "CPU µs\nan event", "p50\nms", "p99\nms")
     lengths = sorted({cost["nodes"] for cost in result["stamps"]})
     links = [f"on a link,\n{length} nodes" for length in lengths if length > 1]
-    yield _table("regions beside it, one node", _script_rows(result), "script\nµs", "stamp\nbytes")
+    yield _table(
+        "regions beside it, one node", _script_rows(result), "script\nµs", "its calls\nalone, µs", "stamp\nbytes"
+    )
     yield _table("atoms passed", _stamp_rows(result), "stamp\nbytes", "frame bytes\nbut events", *links)
 
 
@@ -124,7 +126,7 @@ def _hop_rows(result: Mapping[str, Any]) -> Iterator[Sequence[str]]:
 
 def _script_rows(result: Mapping[str, Any]) -> Iterator[Sequence[str]]:
     for count, cost in result["script"].items():
-        yield (count, f"{cost['script_us']:.1f}", f"{cost['stamp_bytes']:.1f}")
+        yield (count, f"{cost['script_us']:.1f}", f"{cost['calls_us']:.1f}", f"{cost['stamp_bytes']:.1f}")
 
 
 def _stamp_rows(result: Mapping[str, Any]) -> Iterator[Sequence[str]]:

@@ -25,6 +25,20 @@ FRAMES = 1_000
 
 FRAMES_AT_ONCE = 50
 
+CALLS = """
+local step, row = redis.call('HGET', KEYS[1], ARGV[1]), redis.call('HGET', KEYS[2], ARGV[2])
+redis.call('PUBLISH', KEYS[5], '')
+local numbers = redis.call('HMGET', KEYS[3], ARGV[1], '0')
+redis.call('XADD', KEYS[4], '1-' .. ARGV[3], 'm', '0 1 1 1 publisher-0', 's', '0,1', 'b', ARGV[4])
+redis.call('PUBLISH', KEYS[4], ARGV[4])
+redis.call('HSET', KEYS[3], ARGV[1], ARGV[3], '0', ARGV[3])
+redis.call('HSET', KEYS[2], ARGV[2], ARGV[3])
+return { 'ok 1 1' }
+"""
+"""The calls of a step for a lone frame."""
+
+_KEYS = "calls:steps", "calls:publishers", "calls:counters", "calls:stream", "calls:"
+
 NEIGHBOURS = (0, 10, 60)
 LONE_FRAMES = 3_000
 
@@ -64,7 +78,8 @@ async def measure_script(
 ) -> dict[str, dict[str, float]]:
     """Publish frames alone in a region on one node whose subscribers have other regions, too; takes some seconds.
 
-    Returns number of others → ``script_us``, the script's time by Redis's own count, and ``stamp_bytes``, means.
+    Returns number of others → ``script_us``, the script's time by Redis's own count, ``calls_us``, that of a script
+    that makes the same calls and computes nothing, and ``stamp_bytes``, means.
     """
     found: dict[str, dict[str, float]] = {}
     for count in neighbours:
@@ -78,15 +93,24 @@ async def measure_script(
                 body = encode_json_body([0], [orjson.dumps(payload_of(0))])
                 for number in range(1, frames + 1):
                     await node.publish([PublishedFrame("hub", plan.epoch, "publisher-0", 1, number, 1, body)])
-                told = parse_info(await server.call("INFO", "commandstats"))["cmdstat_evalsha"]
+                script_us = await _evalsha_us(server)
                 received, _ = await node.read({"hub": (plan.epoch, 0)}, frames_max=frames, block_ms=None)
+                sha = await server.call("SCRIPT", "LOAD", CALLS)
+                await server.call("CONFIG", "RESETSTAT")
+                for number in range(1, frames + 1):
+                    await server.call("EVALSHA", sha, 5, *_KEYS, "1 hub", "hub\npublisher-0", number, body)
+                calls_us = await _evalsha_us(server)
             finally:
                 await node.close()
                 await server.close()
-        figures = dict(figure.split("=") for figure in told.split(","))
         stamps = fmean(len(frame.stamp) for frame in received)
-        found[str(count)] = {"script_us": float(figures["usec_per_call"]), "stamp_bytes": stamps}
+        found[str(count)] = {"script_us": script_us, "calls_us": calls_us, "stamp_bytes": stamps}
     return found
+
+
+async def _evalsha_us(server: RedisConnection) -> float:
+    told = parse_info(await server.call("INFO", "commandstats"))["cmdstat_evalsha"]
+    return float(dict(figure.split("=") for figure in told.split(","))["usec_per_call"])
 
 
 def _plan(urls: Sequence[str], lengths: Sequence[int], atoms: Sequence[int]) -> Plan:
