@@ -68,9 +68,9 @@ def goals_of(parts: Mapping[str, Mapping[str, Any]]) -> list[Goal]:
 def report(goals: list[Goal]) -> Group:
     """A table of 80 columns."""
     table = Table(box=box.SIMPLE, padding=(0, 1, 0, 0))
-    table.add_column("figure", no_wrap=True)
+    table.add_column("figure")
     for heading in ("measured", "wanted", "", "bound"):
-        table.add_column(heading, justify="right")
+        table.add_column(heading, justify="right", no_wrap=True)
     for goal in goals:
         sign = "<=" if goal.at_most else ">="
         reached = "reached" if goal.is_reached else "short"
@@ -87,6 +87,11 @@ def report(goals: list[Goal]) -> Group:
     )
 
 
+def _times(ours: float, theirs: float) -> float:
+    """Return ours in multiples of theirs; NaN where theirs is too small to be measured."""
+    return ours / theirs if theirs else math.nan
+
+
 def _in_world(name: str, part: Mapping[str, Any]) -> Iterator[Goal]:
     """Peers in one world, whose paced events come one at a time. ``name``: ``WORLD-RATE``."""
     world, _, rate = name.partition("-")
@@ -99,7 +104,7 @@ def _in_world(name: str, part: Mapping[str, Any]) -> Iterator[Goal]:
             figure = f"{where}, {rate}/s: {measure.removesuffix('_ms')}"
             yield from _delay(figure, measure, own, others, wanted)
         if (streams := others.get("streams")) is not None:
-            ratio = own[PACED_COST]["all"] / streams[PACED_COST]["all"]
+            ratio = _times(own[PACED_COST]["all"], streams[PACED_COST]["all"])
             yield Goal(f"{where}, {rate}/s: CPU of an event, x streams", ratio, _COST, at_most=True)
 
 
@@ -110,10 +115,10 @@ def _full_speed(
     ordered = [others[peer]["deliveries_per_s"] for peer in _ORDERED if peer in others]
     if ordered and world in _THROUGHPUT:
         most = min(decoding_per_s, batched[CEILING] if batched is not None else math.inf)
-        ratio, bound = own["deliveries_per_s"] / max(ordered), most / max(ordered)
+        ratio, bound = _times(own["deliveries_per_s"], max(ordered)), _times(most, max(ordered))
         yield Goal(f"{where}: deliveries/s, x best ordered", ratio, _THROUGHPUT[world], bound=bound)
     if batched is not None:
-        ratio = own["deliveries_per_s"] / batched["deliveries_per_s"]
+        ratio = _times(own["deliveries_per_s"], batched["deliveries_per_s"])
         yield Goal(f"{where}: deliveries/s, x {_BATCHED}", ratio, _BATCHED_THROUGHPUT)
 
 
@@ -130,9 +135,9 @@ def _delay(
     if "pubsub" in others:
         against["pubsub"] = others["pubsub"][measure]
     for name, theirs in against.items():
-        bound = bare / theirs if bare is not None else None
+        bound = _times(bare, theirs) if bare is not None else None
         most = wanted[0] if name == "best ordered" else wanted[1]
-        yield Goal(f"{figure}, x {name}", own[measure] / theirs, most, at_most=True, bound=bound)
+        yield Goal(f"{figure}, x {name}", _times(own[measure], theirs), most, at_most=True, bound=bound)
 
 
 def _hot(_: str, part: Mapping[str, Any]) -> Iterator[Goal]:
@@ -142,12 +147,12 @@ def _hot(_: str, part: Mapping[str, Any]) -> Iterator[Goal]:
             continue
         bare = part["peers"].get(_BARE, {}).get(size)
         for process, wanted in _HOT.items():
-            ratio = own[PACED_COST][process] / theirs[PACED_COST][process]
-            bound = bare[PACED_COST][process] / theirs[PACED_COST][process] if bare is not None else None
+            ratio = _times(own[PACED_COST][process], theirs[PACED_COST][process])
+            bound = _times(bare[PACED_COST][process], theirs[PACED_COST][process]) if bare is not None else None
             yield Goal(f"hot, S = {size}: CPU of {process}, x pubsub", ratio, wanted, at_most=True, bound=bound)
-        bound = bare["p50_ms"] / theirs["p50_ms"] if bare is not None else None
+        bound = _times(bare["p50_ms"], theirs["p50_ms"]) if bare is not None else None
         figure = f"hot, S = {size}: p50, x pubsub"
-        yield Goal(figure, own["p50_ms"] / theirs["p50_ms"], _HOT_P50, at_most=True, bound=bound)
+        yield Goal(figure, _times(own["p50_ms"], theirs["p50_ms"]), _HOT_P50, at_most=True, bound=bound)
 
 
 def _knee(_: str, part: Mapping[str, Any]) -> Iterator[Goal]:
@@ -158,14 +163,14 @@ def _knee(_: str, part: Mapping[str, Any]) -> Iterator[Goal]:
         for name, kind in (("ordered", _ORDERED), ("unordered", _UNORDERED)):
             if theirs := [of_peers[peer] for peer in kind if peer in of_peers]:
                 figure = f"knee, {world}, {tick_hz} Hz, x best {name}"
-                yield Goal(figure, of_peers[OURS] / max(theirs), _KNEE[name])
+                yield Goal(figure, _times(of_peers[OURS], max(theirs)), _KNEE[name])
 
 
 def _sockets(_: str, part: Mapping[str, Any]) -> Iterator[Goal]:
     own, theirs = part["peers"]["gamecast"], part["peers"].get("socketio")
     for measure in ("p50_ms", "p99_ms") if theirs is not None else ():
         figure = f"WebSockets: {measure.removesuffix('_ms')}, x python-socketio"
-        yield Goal(figure, own[measure] / theirs[measure], _SOCKETS, at_most=True)
+        yield Goal(figure, _times(own[measure], theirs[measure]), _SOCKETS, at_most=True)
 
 
 def _paths(_: str, part: Mapping[str, Any]) -> Iterator[Goal]:

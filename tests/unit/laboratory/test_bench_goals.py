@@ -109,4 +109,5 @@ def test_the_table_of_goals_fits_eighty_columns() -> None:
     with console.capture() as capture:
         console.print(report(goals_of({"dense-500": part, "hot": part})))
     assert "reached" in capture.get()
+    assert "1,234,567.89" in capture.get(), "no figure is cut off"
     assert max(map(len, capture.get().splitlines())) <= 80
