@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from adapters.network import Found, Hidden
 from adapters.places import Places, Position
 from adapters.shared.stream import SharedStream, StreamKey
-from adapters.shared.streams import SharedNode
+from adapters.shared.streams import FRAMES_MAX, SharedNode
 from sequencing.cut import ReadResult, Streams, without_cut_short
 from sequencing.errors import NotConnected, Unreachable
 from sequencing.frames import StampedFrame
@@ -37,6 +37,8 @@ class SharedReader:
         self._fresh: set[SharedStream] = set()
         self._nothing_before: dict[str, int] = {}
         """Region → where the kept frames begin, if there is nothing between the reader's position and that."""
+        self._found: Found | None = None
+        """Takes what comes while a `read` waits."""
         self._arrived: asyncio.Future[None] | None = None
         self._interrupted = False
         self._closed = False
@@ -53,9 +55,8 @@ class SharedReader:
         self._node.follow(plan)
 
     def notice(self, stream: SharedStream) -> None:
-        """Note that a stream has new frames."""
+        """Note that a stream has new frames; `look_again` follows."""
         self._fresh.add(stream)
-        self._wake()
 
     def fail(self, error: Exception) -> None:
         """Note that reading failed for good."""
@@ -68,8 +69,9 @@ class SharedReader:
         self._wake()
 
     def look_again(self) -> None:
-        """Note that another read has ended."""
-        self._wake()
+        """Hand on what there is while a `read` waits for it, or have it look."""
+        if self._arrived is not None and not self._has_handed_on():
+            self._wake()
 
     async def read(self, after: Mapping[str, Position], *, frames_max: int, block_ms: int | None) -> ReadResult:
         """See `Reader.read`."""
@@ -101,7 +103,21 @@ class SharedReader:
         self._wake()
 
     def tell(self, found: Found | None) -> None:
-        """See `Reader.tell`: not here."""
+        """See `Reader.tell`."""
+        self._found = found
+
+    def _has_handed_on(self) -> bool:
+        """Do what the `read` that waits would do, if that takes no waiting; return whether it may wait on."""
+        found = self._found
+        if found is None or self._interrupted or self._closed or self._failure is not None or self._hidden:
+            return False
+        if not isinstance(self._after, Places):
+            return False  # not all that is wanted: who takes it moves other positions
+        if self._run != self._node.run or not found.has_room() or self._behind(self._after):
+            return False
+        frames = self._taken(self._after, FRAMES_MAX)
+        self._whole = self._whole_now(self._after, frames, FRAMES_MAX)
+        return found.take(ReadResult(frames, self._whole or {})) and not self._fresh
 
     def hidden(self) -> Sequence[Hidden]:
         """See `Reader.hidden`."""

@@ -21,10 +21,10 @@ class StreamListener(Protocol):
     """What the shared reading reports to: a reader (`adapters.shared.reader`)."""
 
     def notice(self, stream: SharedStream) -> None:
-        """Note that a stream has new frames."""
+        """Note that a stream has new frames; `look_again` follows."""
 
     def look_again(self) -> None:
-        """Note that a read which was waited for has ended."""
+        """Look for new frames: there are some, or a read which was waited for has ended."""
 
     def hide(self, place: Hidden) -> None:
         """Note an entry that cannot be read."""

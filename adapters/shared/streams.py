@@ -184,16 +184,19 @@ class SharedNode:
 
     def _hand_out(self, frames: Sequence[StampedFrame]) -> None:
         self.looks, now_s = self._begun, time.monotonic()
+        looking: dict[StreamListener, None] = {}
         for frame in self._known_to_be_next(frames):
             stream = self._streams.get((frame.region, frame.epoch))
             if stream is not None:
                 stream.take(frame, now_s)
                 for reader in stream.readers:
                     reader.notice(stream)
+                    looking[reader] = None
         self._looks_anew = self._looks_anew or bool(self._ahead)
         waiting, self.awaiting = self.awaiting, set()
-        for waiting_reader in waiting:
-            waiting_reader.look_again()
+        looking.update(dict.fromkeys(waiting))
+        for each in looking:
+            each.look_again()
 
     def _known_to_be_next(self, frames: Sequence[StampedFrame]) -> Sequence[StampedFrame]:
         """Take the frames of a read; return those that nothing can precede any more, in the node's order.
