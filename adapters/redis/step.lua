@@ -78,7 +78,7 @@ if ARGV[1] == 'publish' and #ARGV == 9 then
       push(key, 1, last, meta, stamp, ARGV[9])
       redis.call('HSET', counters_key, counter, last, NODE, number)
       redis.call('HSET', publishers_key, from,
-        known .. (count == '1' and first or format('%.0f', before_last + count)) .. ' ' .. epoch .. ' ' .. last)
+        known .. format('%.0f', before_last + count) .. ' ' .. epoch .. ' ' .. last)
       return { 'ok ' .. epoch .. ' ' .. last }
     end
   end
@@ -562,6 +562,8 @@ local function look(frame)
   end
   local frame_last = first + count - 1
   if last > 0 and frame_last == last then
+    -- Written again: who has lost the first answer may wait for copies of it (WAIT), on another connection.
+    accepted_of[frame.publisher_field] = before
     return 'seen', before_epoch, before_region_last
   end
   if first <= last then

@@ -139,8 +139,8 @@ class Puller:
             if coming is None and not self._reading.locked():
                 self._asking += 1
                 try:
-                    async with self._reading:  # nothing is left by now: `_current` was looked at in this very step
-                        batch = await self._incoming.next_batch()
+                    async with self._reading:  # perhaps behind one that was woken before, and has left something
+                        batch = [] if self._current else await self._incoming.next_batch()
                 finally:
                     self._asking -= 1
             elif coming is None:

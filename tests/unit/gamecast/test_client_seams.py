@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -16,6 +17,7 @@ from cli.tail import tail
 from gamecast import Gap, Receipt, blocking
 from gamecast.client.history import parse_since
 from gamecast.testing import memory_url
+from tests.patience import patience
 
 
 @pytest.mark.parametrize("name", ["Limits", "Ordering", "ReplayOrder", "WhenBehind", "WhenFull"])
@@ -76,3 +78,37 @@ def test_status_wraps_no_url_when_its_output_is_piped(monkeypatch: pytest.Monkey
     shown = CliRunner().invoke(cli.status.status, [url])
     assert shown.exit_code == 0
     assert shown.output.count(url) == 2  # of the control Redis and of the node
+
+
+async def test_what_one_task_leaves_comes_before_what_another_one_reads() -> None:
+    """Also if the other one asks again at once, before the one that was woken has had its turn."""
+    async with (
+        gamecast.share("memory://x") as network,
+        network.connect(name="s") as subscriber,
+        network.connect(name="p") as publisher,
+    ):
+        await subscriber.subscribe("r")
+        taken: list[int] = []
+        rest = asyncio.Event()
+
+        async def take_batches() -> None:
+            async for batch in subscriber.batches():
+                taken.extend(event.payload for event in batch if isinstance(event, gamecast.Event))
+
+        async def take_one() -> None:
+            event = await anext(subscriber)
+            assert isinstance(event, gamecast.Event)
+            taken.append(event.payload)
+            await rest.wait()
+
+        tasks = [asyncio.create_task(work()) for work in (take_batches, take_one)]
+        await asyncio.sleep(0.01)  # both ask
+        await asyncio.gather(*(publisher.publish("r", number) for number in range(300)))
+        async with patience(10):
+            while len(taken) < 300:  # noqa: ASYNC110
+                await asyncio.sleep(0.001)
+        assert taken == [*range(300)]
+        rest.set()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
