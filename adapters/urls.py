@@ -11,7 +11,16 @@ _NO_PORT = re.compile(r"\A([^,/?\[\]:]*:)(?!\d*(?:\Z|[,/?]))[^,/?]*")
 """The text in the place of a port: a password in a URL without a host."""
 
 
-_SHOWN = ("db", "protocol", "service", "nodes", "ssl_check_hostname", "max_connections", "health_check_interval")
+_SHOWN = (
+    "db",
+    "protocol",
+    "service",
+    "replicas",
+    "nodes",
+    "ssl_check_hostname",
+    "max_connections",
+    "health_check_interval",
+)
 _OPTION = re.compile(r"([?&])([^=&?]*)(=?)([^&]*)")
 
 
@@ -49,6 +58,28 @@ def split_url(url: str) -> SplitResult:
     if parts.scheme not in ("memory", "embedded") and (parts.fragment or not all(map(_is_option, options))):
         raise ValueError(f"it has a ? or # that does not begin options ({ESCAPES})")
     return parts
+
+
+def replicas_in(url: str) -> tuple[str, int]:
+    """Return a URL without its option ``replicas``, and how many replicas it wants to have what was written.
+
+    Raises `ValueError` for what is no number from 0 to 9.
+    """
+    place, question, query = url.partition("?")
+    options = [option for option in query.split("&") if option]
+    wanted = [option.partition("=")[2] for option in options if option.partition("=")[0] == "replicas"]
+    if not question or not wanted:
+        return url, 0
+    if not re.fullmatch("[0-9]", wanted[-1]):
+        raise ValueError(f"replicas must be a number from 0 to 9, not {wanted[-1]!r}")
+    left = [option for option in options if option.partition("=")[0] != "replicas"]
+    return place + "?" * bool(left) + "&".join(left), int(wanted[-1])
+
+
+def with_replicas(url: str, count: int) -> str:
+    """Return a URL that wants so many replicas to have what was written; raises `ValueError` as `replicas_in`."""
+    plain, _ = replicas_in(url)
+    return f"{plain}{'&' if '?' in plain else '?'}replicas={count}" if count else plain
 
 
 def _is_option(text: str) -> bool:

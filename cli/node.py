@@ -7,7 +7,7 @@ import click
 from adapters.redis.network import RedisNetwork
 from adapters.redis.probe import ServerProbe
 from adapters.redis.relays import RedisRelays
-from adapters.urls import as_user_of, redacted, stored_for_all
+from adapters.urls import as_user_of, redacted, stored_for_all, with_replicas
 from cli.daemons import Stop, once_there, run_until_stopped, wait_option
 from gamecast.errors import Unreachable
 
@@ -23,8 +23,15 @@ from gamecast.errors import Unreachable
     "then. A node that plans treat so stays so in this network.  [default: asks the server; it keeps all with "
     "appendonly yes and appendfsync always, and where no replica takes over from it]",
 )
+@click.option(
+    "--replicas",
+    type=click.IntRange(0, 9),
+    default=0,
+    show_default=True,
+    help="How many replicas of this Redis must have an event before its receipt is given: see below.",
+)
 @wait_option
-def node(name: str, redis_url: str, control_url: str, *, may_lose: bool | None, wait_s: float) -> None:
+def node(name: str, redis_url: str, control_url: str, *, may_lose: bool | None, replicas: int, wait_s: float) -> None:
     """Register a sequencing node, and carry its frames onward.
 
     Runs until SIGINT or SIGTERM. You can add nodes at any time. Later plans use them, for new regions and for regions
@@ -39,6 +46,10 @@ def node(name: str, redis_url: str, control_url: str, *, may_lose: bool | None, 
     takes over may lack what was written last, so nodes with Sentinel or in a Cluster count as ones that may lose data.
     If you have made sure that they do not, give --keeps-all.
 
+    With --replicas K, a receipt is given when K replicas have the event, too (the URL is stored with the option
+    ?replicas=K). If K is the number of all replicas, a replica that takes over lacks nothing that was acknowledged:
+    the node then counts as one that keeps all. While fewer are there, nothing is acknowledged.
+
     Exit status: 0 when SIGTERM stopped it, 130 for SIGINT, 2 for wrong use (including a name in use), 3 if a Redis was
     unavailable for --wait-s at the start, or stopping timed out.
 
@@ -48,6 +59,9 @@ def node(name: str, redis_url: str, control_url: str, *, may_lose: bool | None, 
       gamecast node --name n2 --redis redis://10.0.0.2 --control redis://10.0.0.1 &
       gamecast node --name n3 --redis redis://10.0.0.3 --control redis://10.0.0.1 &
     """
+    if replicas:
+        redis_url = with_replicas(redis_url, replicas)
+        may_lose = bool(may_lose)
     run_until_stopped(lambda stop: _run(name, redis_url, control_url, may_lose, wait_s, stop))
 
 

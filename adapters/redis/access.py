@@ -43,6 +43,7 @@ end
 return ''
 """,
     "touch",
+    writes=False,  # but while it is tried
 )
 
 

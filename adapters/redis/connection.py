@@ -25,7 +25,7 @@ from adapters.redis.deadline import Deadline
 from adapters.redis.evidence import Missing
 from adapters.redis.places import connection_to, is_from_no_master, places_of
 from adapters.redis.wire import Wire
-from adapters.urls import redacted
+from adapters.urls import redacted, replicas_in
 from sequencing.errors import (
     AuthenticationFailed,
     CannotPersist,
@@ -43,6 +43,9 @@ REDIS_VERSION_MIN = (6, 2)
 """The version of XTRIM MINID and GETDEL, which the scripts use."""
 
 REPLY_TIMEOUT_S = 10.0
+
+COPIED_MS_MAX = 1_000
+"""How long a server waits for its replicas before it answers how many have what was written."""
 """The time limit for every command, connecting included; blocking reads block for less."""
 
 TAKEN_S_MAX = 0.3
@@ -82,6 +85,8 @@ class Script:
 
     text: bytes
     name: str
+    writes: bool = True
+    """Whether it may change anything."""
 
     @classmethod
     def beside(cls, module_file: str, name: str) -> Script:
@@ -122,6 +127,7 @@ class RedisConnection:
         """
         self.url = url
         try:
+            _, self._replicas = replicas_in(url)
             self._places = places_of(url, tag)
             self._connection = connection_to(url if self._places is None else self._places.first_url)
         except ValueError as error:
@@ -222,7 +228,27 @@ class RedisConnection:
         """Run a script, and load it if the server does not have it (a restart empties the script cache).
 
         A user who may not send scripts calls the function that an operator loaded, see `adapters.redis.users`.
+
+        Of a script that writes, there is an answer when as many replicas as the URL wants have what it wrote; until
+        then `Unreachable` is raised.
         """
+        reply = await self._run(script, keys, *arguments)
+        if self._replicas and script.writes:
+            opened = self.opened
+            copies = await self.call("WAIT", self._replicas, COPIED_MS_MAX)
+            if self.opened != opened:  # WAIT speaks of what its own connection wrote
+                raise Unreachable(f"the connection to Redis at {redacted(self.url)} broke while it was copied")
+            self._require_copies(copies)
+        return reply
+
+    def _require_copies(self, copies: int) -> None:
+        if copies < self._replicas:
+            raise Unreachable(
+                f"only {copies} of the {self._replicas} replicas of Redis at {redacted(self.url)} that its URL wants "
+                "have what was written: it may still be lost"
+            )
+
+    async def _run(self, script: Script, keys: Sequence[str], *arguments: Any) -> Any:
         if self._places is not None:
             keys = (*keys, *self._places.script_keys)
         if not self._calls_functions:
@@ -257,9 +283,15 @@ class RedisConnection:
         """Run a script, and have its reply told, or what went wrong: a `NetworkError` or an `OtherSideError`."""
 
         def replied(replies: list[Any], error: Exception | None) -> None:
-            failed = error or (replies[0] if isinstance(replies[0], exceptions.RedisError) else None)
+            failed = error or next((reply for reply in replies if isinstance(reply, exceptions.RedisError)), None)
             if failed is None:
-                told(replies[0], None)
+                try:
+                    if copied:
+                        self._require_copies(replies[1])
+                except Unreachable as lacking:
+                    told(None, lacking)
+                else:
+                    told(replies[0], None)
             elif isinstance(failed, TimeoutError):
                 told(None, Unreachable(f"Redis at {redacted(self.url)} does not answer: {_HANGS}"))
             else:
@@ -267,7 +299,9 @@ class RedisConnection:
 
         assert self._wire is not None
         command = ("EVALSHA", self._shas[script], len(keys), *keys, *arguments)
-        self._wire.send((hiredis.pack_command(command),), 1, replied)
+        copied = (("WAIT", self._replicas, COPIED_MS_MAX),) if self._replicas and script.writes else ()
+        packed = [hiredis.pack_command(each) for each in (command, *copied)]
+        self._wire.send(packed, len(packed), replied)
 
     def ask_at_once(self, commands: Sequence[tuple[Any, ...]], told: Callable[[list[Any]], None]) -> None:
         """Send commands, and have their replies told, errors among them; none if they do not come.

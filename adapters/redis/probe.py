@@ -11,8 +11,10 @@ from redis import exceptions
 
 from adapters.redis.connection import RedisConnection, Script, parse_info
 from adapters.redis.places import is_from_no_master, moves
-from adapters.urls import redacted
+from adapters.urls import redacted, replicas_in
 from sequencing.errors import OtherSideError, Unreachable
+
+REPLICAS_MAX = 64
 
 ANSWER_S_MAX = 5.0
 """The time limit for one answer of a server; the nodes are asked at the same time."""
@@ -25,7 +27,9 @@ class ServerState:
     ``clock_ahead_ms``: compared with this machine's clock, ± ``round_trip_ms / 2``. ``memory_bytes_max``: 0 is no
     limit. ``save``: the snapshot rules of redis.conf, empty if there are none. ``may_be_replaced``: by a replica that
     has less data. ``loading``: it has started and is still reading its data; until then it reports that it appends to
-    no file, whatever its configuration.
+    no file, whatever its configuration. ``replicas``: those that follow it now; ``replicas_wanted``: how many of them
+    must have what was written before it is acknowledged, by its URL; ``writes_need``: how many must be there for it to
+    write at all (min-replicas-to-write).
     """
 
     run: str
@@ -43,11 +47,15 @@ class ServerState:
     round_trip_ms: float | None
     may_be_replaced: bool = False
     loading: bool = False
+    replicas: int = 0
+    replicas_wanted: int = 0
+    writes_need: int | None = None
 
     @property
     def keeps_all(self) -> bool:
         """Whether no acknowledged data is lost when it restarts or fails, as far as it reports that."""
-        return self.append_only and self.appendfsync == "always" and not self.may_be_replaced
+        is_kept = self.append_only and self.appendfsync == "always"
+        return is_kept and (not self.may_be_replaced or self.replicas_wanted > 0)
 
 
 @dataclass(slots=True)
@@ -122,6 +130,9 @@ class ServerProbe:
             round_trip_ms=(after - before) * 1000 if clock is not None else None,
             may_be_replaced=moves(self.url),
             loading=info.get("loading", "0") != "0",
+            replicas=sum("state=online" in info.get(f"slave{number}", "") for number in range(REPLICAS_MAX)),
+            replicas_wanted=(wanted := replicas_in(self.url)[1]),
+            writes_need=whole(await self._setting("min-replicas-to-write") or "") if wanted else None,
         )
 
     async def _setting(self, name: str) -> str | None:

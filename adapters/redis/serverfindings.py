@@ -38,6 +38,8 @@ def server_findings(subject: str, server: ServerState) -> Iterator[Finding]:
         )
     yield _memory(subject, server)
     yield _persistence(subject, server)
+    if server.replicas_wanted:
+        yield from _replication(subject, server)
     if server.clock_ahead_ms is not None and server.round_trip_ms is not None:
         off, unsure = abs(server.clock_ahead_ms), server.round_trip_ms / 2
         if off - unsure > CLOCK_MS_MAX:
@@ -77,6 +79,24 @@ def _persistence(subject: str, server: ServerState) -> Finding:
         case _:
             seen = "appendonly yes, but it does not report appendfsync (CONFIG is refused): see its configuration"
     return Finding("warning", subject, seen, advice)
+
+
+def _replication(subject: str, server: ServerState) -> Iterator[Finding]:
+    there, wanted = server.replicas, server.replicas_wanted
+    if there < wanted:
+        seen = f"{there} of the {wanted} replicas that its URL wants are there: nothing is acknowledged"
+        yield Finding("problem", subject, seen, "start its replicas, or register it with fewer (--replicas)")
+    elif there > wanted:
+        seen = f"a receipt waits for {wanted} of {there} replicas: another one that takes over may lack what it has"
+        advice = f"register it with --replicas {there}, or see that only replicas that lack nothing are promoted"
+        yield Finding("warning", subject, seen, advice)
+    else:
+        seen = f"a receipt waits for all {wanted} replicas: one that takes over lacks nothing acknowledged"
+        yield Finding("ok", subject, seen)
+    if server.writes_need == 0:
+        seen = "min-replicas-to-write 0: behind a partition it goes on delivering events that are lost later"
+        advice = f"CONFIG SET min-replicas-to-write {wanted}, CONFIG SET min-replicas-max-lag 2, and in redis.conf"
+        yield Finding("warning", subject, seen, advice)
 
 
 def access_findings(name: str, may: AccessState) -> Finding:

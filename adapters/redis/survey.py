@@ -57,6 +57,7 @@ end
 return found
 """,
     "look",
+    writes=False,
 )
 
 

@@ -46,7 +46,7 @@ def _calling(*scripts: Script) -> tuple[str, ...]:
     return tuple(f"{FCALL}{script.function}" for script in scripts)
 
 
-_CONNECTING = ("+ping", "+info", "+client|id", "+client|unblock", "+hello", "+time", "+acl|whoami")
+_CONNECTING = ("+ping", "+info", "+client|id", "+client|unblock", "+hello", "+time", "+acl|whoami", "+wait")
 _CONTROL_KEYS = (
     *(f"~{key}" for key in ControlKeys.of_connections),
     *(f"%R~{ControlKeys.lease}", f"~{ControlKeys.box('*')}", f"(+pexpire ~{ControlKeys.box('*')})"),
