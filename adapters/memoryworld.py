@@ -327,6 +327,9 @@ class MemoryNode:
     async def report_loss(self, lost: str) -> None:
         """See `LinkSource.report_loss`: nothing is lost here."""
 
+    async def copied(self) -> None:
+        """See `LinkSource.copied`: there are no replicas."""
+
     async def acknowledge(self, target: str, accepted: int) -> None:
         """See `LinkSource.acknowledge`."""
         self._node.acknowledge(target, accepted)

@@ -36,6 +36,9 @@ class LinkSource(Protocol):
     async def read_link(self, target: str, after: int, *, frames_max: int, block_ms: int) -> Sequence[LinkedFrame]:
         """Return frames of the link after a link sequence."""
 
+    async def copied(self) -> None:
+        """Return when as many replicas of the node as are wanted have all that was read; raises `Unreachable`."""
+
     async def acknowledge(self, target: str, accepted: int) -> None:
         """Remove accepted frames from the link."""
 
@@ -124,6 +127,7 @@ class RelayTask:
             await self._compare()
         if not frames:
             return
+        await self._source.copied()  # else a new master may give their numbers to others, which would count as accepted
         accepted = relay.answered(await self._target.transfer(self._source_end, frames))
         if accepted is not None:
             await self._source.acknowledge(target, accepted)

@@ -127,7 +127,8 @@ class RedisConnection:
         """
         self.url = url
         try:
-            _, self._replicas = replicas_in(url)
+            _, self.replicas = replicas_in(url)
+            """How many replicas are to have what a script has written before it is answered."""
             self._places = places_of(url, tag)
             self._connection = connection_to(url if self._places is None else self._places.first_url)
         except ValueError as error:
@@ -233,18 +234,27 @@ class RedisConnection:
         then `Unreachable` is raised.
         """
         reply = await self._run(script, keys, *arguments)
-        if self._replicas and script.writes:
+        if self.replicas and script.writes:
             opened = self.opened
-            copies = await self.call("WAIT", self._replicas, COPIED_MS_MAX)
+            copies = await self.call("WAIT", self.replicas, COPIED_MS_MAX)
             if self.opened != opened:  # WAIT speaks of what its own connection wrote
                 raise Unreachable(f"the connection to Redis at {redacted(self.url)} broke while it was copied")
             self._require_copies(copies)
         return reply
 
+    async def copied(self, write: tuple[Any, ...]) -> None:
+        """Write something, and return when as many replicas as the URL wants have it, and all that was there before.
+
+        Raises `Unreachable` if they do not get it in time. Since Redis 7.2, WAIT speaks only of what its own
+        connection has written.
+        """
+        _, copies = await self.pipeline((write, ("WAIT", self.replicas, COPIED_MS_MAX)))
+        self._require_copies(copies)
+
     def _require_copies(self, copies: int) -> None:
-        if copies < self._replicas:
+        if copies < self.replicas:
             raise Unreachable(
-                f"only {copies} of the {self._replicas} replicas of Redis at {redacted(self.url)} that its URL wants "
+                f"only {copies} of the {self.replicas} replicas of Redis at {redacted(self.url)} that its URL wants "
                 "have what was written: it may still be lost"
             )
 
@@ -299,7 +309,7 @@ class RedisConnection:
 
         assert self._wire is not None
         command = ("EVALSHA", self._shas[script], len(keys), *keys, *arguments)
-        copied = (("WAIT", self._replicas, COPIED_MS_MAX),) if self._replicas and script.writes else ()
+        copied = (("WAIT", self.replicas, COPIED_MS_MAX),) if self.replicas and script.writes else ()
         packed = [hiredis.pack_command(each) for each in (command, *copied)]
         self._wire.send(packed, len(packed), replied)
 

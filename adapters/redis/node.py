@@ -12,7 +12,7 @@ from typing import Any
 from adapters.network import Answered, Found, Hidden
 from adapters.places import Position
 from adapters.redis.connection import RedisConnection, Script
-from adapters.redis.evidence import Evidence
+from adapters.redis.evidence import RECENT_FRAMES, Evidence
 from adapters.redis.forgery import KEPT, KEPT_ASIDE, Forged, PushedFrames, range_of
 from adapters.redis.pushes import Pushes, next_of
 from adapters.redis.rows import pairs, read_begun
@@ -36,6 +36,9 @@ from sequencing.plan import Plan, Step
 
 DIGITS_MAX = 40
 """More than the two numbers of a position have."""
+
+COPIED = "w"
+"""A counter that is only written, to wait until it is copied."""
 
 STEP = Script.beside(__file__, "step.lua")
 INSTALL = Script.beside(__file__, "install.lua")
@@ -73,7 +76,7 @@ class RedisNode:
         self._keys = NodeKeys(name)
         self._connection = RedisConnection(url, name)
         self._on_loss = on_loss
-        self._evidence = Evidence(self._keys)
+        self._evidence = Evidence(self._keys, recent_max=RECENT_FRAMES if self._connection.replicas else 0)
         self._connection.missing = self._evidence.missing
         if on_loss is not None:
             self._connection.on_loss = self._report
@@ -397,6 +400,11 @@ class RedisNode:
             for _, entries in reply or ()
             for entry_id, words in entries
         ]
+
+    async def copied(self) -> None:
+        """See `LinkSource.copied`."""
+        if self._connection.replicas:
+            await self._connection.copied(("HSET", self._keys.counters, COPIED, 1))
 
     async def acknowledge(self, target: str, accepted: int) -> None:
         """Trim from the link what its target has accepted."""

@@ -19,14 +19,17 @@ import gamecast
 from adapters.embedded.server import EmbeddedServer
 from adapters.redis.connection import RedisConnection
 from adapters.redis.examination import Finding
-from adapters.redis.node import STEP
+from adapters.redis.node import STEP, RedisNode
 from adapters.redis.probe import ServerProbe
 from adapters.redis.serverfindings import server_findings
 from adapters.redis.survey import survey
 from adapters.redis.users import create_users, new_users
+from adapters.relay import RelayTask
 from adapters.urls import redacted, replicas_in, with_replicas
 from gamecast import Client, Event, Gap, Receipt
 from gamecast.errors import PublishUncertain, UnknownScheme, Unreachable
+from sequencing.frames import PublishedFrame
+from sequencing.plan import Plan
 from tests.integration.adapters.test_cluster import until
 from tests.patience import patience
 
@@ -188,6 +191,35 @@ async def test_a_connection_that_breaks_while_it_is_copied_tells_nothing_is_know
     with pytest.raises(Unreachable, match="only 1 of the 2 replicas"):
         await connection.run(STEP, [f"{{x}}:{name}" for name in ("node", "steps", "counters", "publishers")], "close")
     await connection.close()
+
+
+async def test_a_frame_leaves_a_node_when_it_is_copied(pair: Group) -> None:
+    """Otherwise a new master could give its number on the link to another frame, which would count as accepted."""
+    plan = Plan(1, 1, "acyclic", {"n1": "", "n2": ""}, {"a": ("n1", "n2")}, ())
+    async with EmbeddedServer() as server:
+        nodes = [RedisNode("n1", pair.servers[0].url, plan), RedisNode("n2", server.url, plan)]
+        for node in nodes:
+            await node.install(plan, retention_events=10)
+        relay = RelayTask(
+            RedisNode("n1", with_replicas(pair.servers[0].url, 1), plan),
+            RedisNode("n2", server.url, plan),
+            ("n1", "n2"),
+        )
+        os.kill(pair.servers[1].pid, signal.SIGSTOP)
+        try:
+            await nodes[0].publish([PublishedFrame("a", 1, "p", 1, 1, 1, b"[0,[0],[1]]")])
+            running = asyncio.create_task(relay.run())
+            await asyncio.sleep(1)
+            assert await nodes[1].taken("n1") == 0
+        finally:
+            os.kill(pair.servers[1].pid, signal.SIGCONT)
+        async with patience(10):
+            while await nodes[1].taken("n1") == 0:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        await relay.stop()
+        await running
+        for node in nodes:
+            await node.close()
 
 
 async def test_users_of_a_secured_network_may_wait_for_replicas(pair: Group) -> None:
