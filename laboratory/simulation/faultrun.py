@@ -17,6 +17,9 @@ from sequencing.plan import Ordering
 
 REST_MS = 20_000.0
 ORDERINGS: tuple[Ordering, ...] = ("acyclic", "causal", "overlap")
+COPIED = 0.5
+"""The part of the scenarios whose nodes lose something, in which replicas take over."""
+
 ALONE = 0.3
 """The part of the scenarios, of those in which no node loses anything, that begin with one node."""
 
@@ -49,6 +52,8 @@ class Scenario:
     """How often a node forgets publishers."""
     alone_ms: float = 0.0
     """Until then, the first node is the only one of the network, whose plan lists no region."""
+    is_copied: bool = False
+    """Whether nodes that lose something have replicas that take over, and answer only when these have what they say."""
 
     @classmethod
     def of(cls, seed: int) -> Scenario:
@@ -84,6 +89,8 @@ class Scenario:
         # Drawn apart, so that older seeds are the worlds that they were.
         more = Random(f"alone {seed}")
         is_alone = more.random() < ALONE and not found.losses
+        is_copied = found.losses > 0 and Random(f"copied {seed}").random() < COPIED
+        found = replace(found, is_copied=is_copied)
         return replace(found, alone_ms=found.busy_ms * more.uniform(0.1, 1.1)) if is_alone else found
 
 
@@ -121,6 +128,7 @@ def run_faults(scenario: Scenario) -> Outcome:
             (one, other) for one, other in combinations(regions, 2) if ord(other) - ord(one) <= scenario.reach
         ),
         alone_ms=scenario.alone_ms,
+        is_copied=scenario.is_copied,
     )
     causal = scenario.ordering == "causal"
     servers = [
@@ -149,6 +157,7 @@ def run_faults(scenario: Scenario) -> Outcome:
         scenario.ordering != "overlap",
         _may_lose(network),
         network.keyed,
+        _copied(network),
     )
     return Outcome(
         scenario,
@@ -263,3 +272,14 @@ def _may_lose(network: Network) -> dict[tuple[str, int], bool]:
         for region, path in plan.paths.items()
         if not network.forgot.isdisjoint(path)
     }
+
+
+def _copied(network: Network) -> set[tuple[str, int]]:
+    """Return the epochs, (region, epoch) each, of which nothing acknowledged is lost: whole paths that are copied.
+
+    A longer path may be given up because something else is missing; then what is between its nodes is dropped.
+    """
+    if not network.is_copied:
+        return set()
+    plans = [record.plan for record in network.store.announced]
+    return {(region, plan.epoch_of(region)) for plan in plans for region, path in plan.paths.items() if len(path) == 1}

@@ -44,6 +44,9 @@ class Run:
     may_lose: Mapping[tuple[str, int], bool] = field(default_factory=dict)
     keyed: Sequence[KeyedFrame] = ()
     """The accepted frames with keys or conditions."""
+    copied: AbstractSet[tuple[str, int]] = frozenset()
+    """The epochs, (region, epoch) each, of which nothing with a receipt is lost, although its node has forgotten
+    something."""
 
 
 def violations(run: Run) -> list[str]:
@@ -251,7 +254,8 @@ def _durability(run: Run) -> Iterator[str]:
                 each = drawn[region, event]
                 if receipt != (each.epoch, each.number):
                     yield f"durability: {event} has the receipt {receipt}, and is {each}"
-                if (region, event) not in run.kept and (region, each.epoch) not in run.may_lose:
+                epoch = region, each.epoch
+                if (region, event) not in run.kept and (epoch not in run.may_lose or epoch in run.copied):
                     yield f"durability: {event} has a receipt and is gone"
 
 

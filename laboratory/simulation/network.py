@@ -19,7 +19,7 @@ from sequencing.frames import CARRIES_EVENTS, LinkedFrame, PublishedFrame, decod
 from sequencing.keyed import NO_EXTRAS, Extras
 from sequencing.manager import next_record
 from sequencing.membership import Membership
-from sequencing.node import Answer, Node, Verdict
+from sequencing.node import Answer, Node, TransferAnswer, Verdict
 from sequencing.plan import Ordering, Plan
 from sequencing.record import Interest, Pair, Record, Request
 from sequencing.relay import Relay
@@ -180,10 +180,11 @@ class Network:
         forgetful: bool,
         expected: frozenset[Pair] = frozenset(),
         alone_ms: float = 0.0,
+        is_copied: bool = False,
     ) -> None:
         """``scattered``: whether plans are sound but bad, with long paths; ``forgetful``: whether nodes may come back
         from a crash with an older state; ``alone_ms``: until when the first node is the only one, and plans list no
-        region."""
+        region; ``is_copied``: whether that is the state of a replica, which all that was answered is in."""
         self.engine = engine
         self.ordering = ordering
         self.scattered = scattered
@@ -201,6 +202,9 @@ class Network:
             self.machines[name].admit("1")
         self.first_plan = Plan(1, 1, ordering, dict.fromkeys(node_names, ""), {}, (), runs=runs)
         self.alone_ms = alone_ms
+        self.is_copied = is_copied
+        self.lagging: set[str] = set()
+        """Nodes whose replicas lack what is written there from now on: it is not answered."""
         if alone_ms:
             only = node_names[0]
             self.first_plan = replace(self.first_plan, nodes={only: ""}, paths=everywhere(only), sole=only)
@@ -251,9 +255,9 @@ class Network:
             return Call(process, do, wait_ms)
         return Call(process, lambda: do() if str(process.life) == runs[node] else None, wait_ms)
 
-    def publish(self, node: str, frames: Sequence[PublishedFrame]) -> list[Answer]:
+    def publish(self, node: str, frames: Sequence[PublishedFrame]) -> list[Answer] | None:
         """Publish at a node, and note the numbers that it draws: events that applications have to get, or gaps for
-        them."""
+        them. None: it does not answer, because its replicas lack that."""
         answers = self.machines[node].publish(frames)
         for frame, answer in zip(frames, answers, strict=True):
             if answer.verdict is Verdict.OK and frame.kind in CARRIES_EVENTS:
@@ -264,7 +268,12 @@ class Network:
                         conditions = tuple(each for each in frame.extras.conditions if each.part == part)
                         extras = replace(frame.extras, conditions=conditions)
                         self.keyed.append(KeyedFrame(region, epoch, last - frame.count + 1, extras))
-        return answers
+        return answers if node not in self.lagging else None
+
+    def transfer(self, node: str, source: str, frames: Sequence[LinkedFrame]) -> TransferAnswer | None:
+        """Hand frames of a link to a node; None: see `publish`."""
+        answer = self.machines[node].transfer(source, frames)
+        return answer if node not in self.lagging else None
 
     def crash(self, process: Process) -> None:
         """Kill -9. A node keeps all that it has said, but clients cannot be sure of that where nodes may forget."""
@@ -276,8 +285,11 @@ class Network:
         """Have a node crash at a time and lose all that it learns from now on."""
         process, machine, kept = self.nodes[node], self.machines[node], deepcopy(self.machines[node])
         life = process.life
+        if self.is_copied:
+            self.lagging.add(node)
 
         def forget() -> None:
+            self.lagging.discard(node)
             self.crash(process)
             if process.life == life:
                 for each in fields(machine):
@@ -425,14 +437,16 @@ class Network:
         return [self._relay(source, target) for source in names for target in names if source != target]
 
     def _relay(self, source: str, target: str) -> Task:
-        read_from, write_to = self.machines[source], self.machines[target]
+        read_from = self.machines[source]
         relay, plan = Relay(RELAY_FRAMES_MAX), self.first_plan
         while True:
             here, there = plan.link_end(source), plan.link_end(target)
             try:
                 read = partial(_read_link, read_from, there, relay.after, relay.frames_max)
                 frames = relay.read((yield self.at(source, plan.runs, read, 200)))
-                answer = yield self.at(target, plan.runs, partial(write_to.transfer, here, frames))
+                if self.is_copied:
+                    yield self.at(source, plan.runs, lambda: None if source in self.lagging else True)
+                answer = yield self.at(target, plan.runs, partial(self.transfer, target, here, frames))
                 accepted = relay.answered(answer)
                 if accepted is not None:
                     yield self.at(source, plan.runs, partial(_acknowledge, read_from, there, accepted))
