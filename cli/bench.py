@@ -35,7 +35,7 @@ from cli.bench_regions import bench_regions
 from laboratory.bench.arrangements import arrangements
 from laboratory.bench.bound import decoding_per_s
 from laboratory.bench.campaign import Campaign, document, violations
-from laboratory.bench.peers.registry import OTHERS, OURS
+from laboratory.bench.peers.registry import BY_NAME_ONLY, OTHERS, OURS
 from laboratory.bench.table import report
 from laboratory.bench.workload import FAN_OUT, Phases, World, dense, hot, match, ring
 
@@ -117,7 +117,8 @@ def bench(
         result = document(campaign.run(begin), campaign, OURS.name)
     result["decoding_per_s"] = decoding_per_s()
     if context.get_parameter_source("against") is ParameterSource.DEFAULT:
-        result["absent"] = {name: cure for name, peer in OTHERS.items() if (cure := peer.missing()) is not None}
+        known = ((name, peer) for name, peer in OTHERS.items() if name not in BY_NAME_ONLY)
+        result["absent"] = {name: cure for name, peer in known if (cure := peer.missing()) is not None}
     if as_json:
         click.echo(orjson.dumps(result, option=orjson.OPT_INDENT_2))
     else:

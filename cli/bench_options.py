@@ -11,7 +11,7 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from laboratory.bench.peers.registry import OTHERS
+from laboratory.bench.peers.registry import BY_NAME_ONLY, OTHERS
 from laboratory.bench.workload import ASYNCIO, UVLOOP
 from launcher.ending import BROKEN
 
@@ -51,7 +51,7 @@ _TRIAL_OPTIONS = (
 
 def _peers(_context: click.Context, _option: click.Parameter, names: str | None) -> tuple[str, ...]:
     if names is None:
-        return tuple(name for name, peer in OTHERS.items() if peer.missing() is None)
+        return tuple(name for name, peer in OTHERS.items() if peer.missing() is None and name not in BY_NAME_ONLY)
     chosen = named(names)
     for name in chosen:
         if name not in OTHERS:
@@ -65,7 +65,8 @@ against_option = click.option(
     "--against",
     metavar=",".join(OTHERS),
     callback=_peers,
-    help="Peers to measure beside gamecast; bare is no peer, but what bounds it.  [default: all that are installed]",
+    help="Peers to measure beside gamecast; bare is no peer, but what bounds it; of those with replicas, "
+    "each event has three copies, and waits for two.  [default: all that are installed, without replicas]",
 )
 
 

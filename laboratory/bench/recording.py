@@ -64,7 +64,7 @@ def measure_recording(
     ``size``: subscribers, and regions. Blocks for minutes; raises as `run_trial` does.
     """
     with TemporaryDirectory(prefix="gamecast-bench-") as directory:
-        peers = (GamecastPeer(PLAIN), RecordingPeer(RECORDED, Path(directory)))
+        peers = (GamecastPeer(PLAIN), RecordingPeer(RECORDED, directory=Path(directory)))
         campaign = Campaign(peers=peers, sizes=(size,), runs=runs, phases=phases)
         trials = campaign.run(begin)
         kept = _kept(peers[1].session)

@@ -12,7 +12,7 @@ import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -42,9 +42,12 @@ class JetStreamPeer:
     With ordered consumers, which need no acknowledgements and begin again after a gap. Several subjects of a consumer
     need nats-server 2.10. By measurement with nats-py
     2.16, pulling takes a subscriber three times the CPU, and `publish` a publisher twice that of `publish_async`.
+
+    ``servers``: so many have a copy of the stream each; most of them have an event before it is acknowledged.
     """
 
     name: str = "nats"
+    servers: int = 1
 
     def missing(self) -> str | None:
         if _server() is None:
@@ -54,24 +57,16 @@ class JetStreamPeer:
     @contextmanager
     def site(self, world: World) -> Iterator[Site]:
         """Raises `EmbeddedServerError`."""
-        directory = Path(tempfile.mkdtemp(prefix="gamecast-nats-"))
-        watchdog = Watchdog(directory)
-        try:
-            port, log_file = free_port(), directory / "nats.log"
-            binary = _server() or "nats-server"
-            options = "--jetstream", "--store_dir", str(directory), "--addr", "127.0.0.1", "--port", str(port)
-            server = watchdog.launch(binary, *options, log_file=log_file)
-            try:
-                url = f"nats://127.0.0.1:{port}"
-                _wait_until_ready(port, log_file)
-                asyncio.run(_add_stream(url, world))
-                yield Site(url, (server.pid,))
-            finally:
-                server.kill()
-                server.wait()
-                watchdog.forget_server()
-        finally:
-            watchdog.close()
+        members = [free_port() for _ in range(self.servers)]
+        routes = ",".join(f"nats://127.0.0.1:{port}" for port in members)
+        with ExitStack() as stack:
+            started = [
+                stack.enter_context(_running(*_as_member(number, port, routes) if self.servers > 1 else ()))
+                for number, port in enumerate(members)
+            ]
+            url = ",".join(url for url, _ in started)
+            asyncio.run(_add_stream(url, world, self.servers))
+            yield Site(url, tuple(pid for _, pid in started))
 
     @asynccontextmanager
     async def publisher(self, url: str, name: str) -> AsyncIterator[Publish]:
@@ -103,6 +98,34 @@ class JetStreamPeer:
             await asyncio.Event().wait()
 
 
+@contextmanager
+def _running(*options: str) -> Iterator[tuple[str, int]]:
+    """Run a server; yield its URL and process id."""
+    directory = Path(tempfile.mkdtemp(prefix="gamecast-nats-"))
+    watchdog = Watchdog(directory)
+    try:
+        port, log_file = free_port(), directory / "nats.log"
+        options = ("--jetstream", "--store_dir", str(directory), "--addr", "127.0.0.1", "--port", str(port), *options)
+        server = watchdog.launch(_server() or "nats-server", *options, log_file=log_file)
+        try:
+            _wait_until_ready(port, log_file)
+            yield f"nats://127.0.0.1:{port}", server.pid
+        finally:
+            server.kill()
+            server.wait()
+            watchdog.forget_server()
+    finally:
+        watchdog.close()
+
+
+def _as_member(number: int, port: int, routes: str) -> tuple[str, ...]:
+    """Return the options of one server of a cluster; ``port``: for the others."""
+    return (
+        *("--name", f"n{number}", "--cluster_name", "bench"),
+        *("--cluster", f"nats://127.0.0.1:{port}", "--routes", routes),
+    )
+
+
 def _server() -> str | None:
     """Return the path of nats-server: that of the package beside this Python, or of the system."""
     return shutil.which("nats-server", path=str(Path(sys.executable).parent)) or shutil.which("nats-server")
@@ -116,15 +139,19 @@ def _subject(region: str) -> str:
 async def _client(url: str, name: str) -> AsyncIterator[Client]:
     import nats
 
-    client = await nats.connect(url, name=name)
+    client = await nats.connect(url.split(","), name=name)
     try:
         yield client
     finally:
         await client.close()
 
 
-async def _add_stream(url: str, world: World) -> None:
+async def _add_stream(url: str, world: World, copies: int) -> None:
+    """Add the stream, as soon as the servers of a cluster have found one another and have a leader."""
+    from nats.errors import Error
     from nats.js.api import StorageType, StreamConfig
+
+    deadline = time.monotonic() + START_S_MAX
 
     async with _client(url, "bench") as client:
         config = StreamConfig(
@@ -132,8 +159,17 @@ async def _add_stream(url: str, world: World) -> None:
             subjects=[_subject(region) for region in world.regions],
             storage=StorageType.MEMORY,
             max_msgs_per_subject=STREAM_LENGTH,
+            num_replicas=copies,
         )
-        await client.jetstream().add_stream(config)
+        while True:
+            try:
+                await client.jetstream().add_stream(config)
+            except Error:
+                if time.monotonic() > deadline:
+                    raise
+                await asyncio.sleep(0.1)
+            else:
+                return
 
 
 def _wait_until_ready(port: int, log_file: Path) -> None:

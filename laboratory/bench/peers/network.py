@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
+
+import redis
 
 import gamecast
+from adapters.embedded.server import EmbeddedServer
+from adapters.urls import with_replicas
 from laboratory.bench.peers.peer import Deliver, Publish
-from laboratory.bench.peers.site import OnRedis
-from laboratory.bench.workload import Payload
+from laboratory.bench.peers.site import OnRedis, Site
+from laboratory.bench.workload import Payload, World
+from sequencing.errors import EmbeddedServerError
 
 IN_FLIGHT_BATCHES = 64  # of one publisher; above it, it waits for the oldest
+
+
+QUICK = {"repl-diskless-sync-delay": "0"}
+REPLICATED_S_MAX = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +33,18 @@ class GamecastPeer(OnRedis):
     """In the default configuration, on one node, so that all have one Redis server."""
 
     name: str = "gamecast"
+    replicas: int = 0
+    """How many replicas the server has. A receipt waits for most of all copies, as with a quorum."""
+
+    @contextmanager
+    def site(self, world: World) -> Iterator[Site]:
+        with ExitStack() as stack:
+            master = stack.enter_context(EmbeddedServer(settings=QUICK))
+            following = QUICK | {"replicaof": f"127.0.0.1 {urlsplit(master.url).port}"}
+            others = [stack.enter_context(EmbeddedServer(settings=following)) for _ in range(self.replicas)]
+            _wait_for_replicas(master, self.replicas)
+            url = with_replicas(master.url, (self.replicas + 1) // 2)
+            yield Site(url, tuple(server.pid for server in (master, *others)))
 
     @asynccontextmanager
     async def publisher(self, url: str, name: str) -> AsyncIterator[Publish]:
@@ -66,3 +89,13 @@ class GamecastPeer(OnRedis):
                     if isinstance(event, kind):  # what a gap leaves out is counted as lost
                         deliver(event.payload)
                 batch.clear()  # while it is warm: it would live until the next one comes
+
+
+def _wait_for_replicas(master: EmbeddedServer, count: int) -> None:
+    """Wait until a server's replicas follow it; raises `EmbeddedServerError`."""
+    deadline = time.monotonic() + REPLICATED_S_MAX
+    with redis.Redis.from_url(master.url) as client:
+        while str(client.info("replication")).count("'state': 'online'") < count:
+            if time.monotonic() > deadline:
+                raise EmbeddedServerError(f"the replicas of {master.url} do not follow it")
+            time.sleep(0.01)

@@ -22,6 +22,11 @@ OTHERS: dict[str, Peer] = {
         SingleStreamPeer(),
         JetStreamPeer(),
         ChannelLayerPeer(),
+        GamecastPeer("gamecast-replicas", replicas=2),
+        JetStreamPeer("nats-replicas", servers=3),
         BarePeer(),
     )
 }
+
+BY_NAME_ONLY = "gamecast-replicas", "nats-replicas"
+"""Peers that are measured only if they are named: each event has three copies, and waits for two."""
