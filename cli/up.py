@@ -41,6 +41,14 @@ DASHBOARD = "/dashboard/"
     show_default=True,
     help="The order that plans guarantee: see `gamecast plan`.",
 )
+@click.option(
+    "--replicas",
+    type=click.IntRange(0, 3),
+    default=0,
+    show_default=True,
+    help="Replicas of each Redis, for which receipts wait; three sentinels promote one when its master dies, and what "
+    "has died comes back as a replica.",
+)
 @overlaps_option
 @click.option("--secure", is_flag=True, help="Give each role a Redis user with a password, and admit no other client.")
 @click.option(
@@ -56,6 +64,7 @@ DASHBOARD = "/dashboard/"
 def up(
     *,
     nodes: int,
+    replicas: int,
     ordering: Ordering,
     overlaps_file: Path | None,
     secure: bool,
@@ -65,6 +74,8 @@ def up(
     as_json: bool,
 ) -> None:
     """Run a network on this machine: servers, manager and gateway. Private redis-servers, with relays between them.
+
+    With --replicas, kill a redis-server and see: nothing that was acknowledged is lost.
 
     Prints its URL when it is ready, and runs until SIGINT or SIGTERM. However it ends, it keeps no data and leaves no
     process running.
@@ -77,6 +88,8 @@ def up(
     Exit status: 0 when SIGTERM stopped it, 130 for SIGINT, 2 for wrong use, 3 if a server did not start or stopping
     timed out.
     """
+    if replicas and secure:
+        raise click.UsageError("--secure and --replicas exclude each other")
     missing = first_missing("gateway", "the gateway")
     if missing is not None:
         if with_gateway:
@@ -86,11 +99,12 @@ def up(
     starts_gateway = missing is None and with_gateway is not False
     overlaps = read_overlaps(overlaps_file) if overlaps_file is not None else frozenset[Pair]()
     gateway_port = port if starts_gateway else None
-    run_until_stopped(lambda stop: _run(nodes, ordering, overlaps, secure, gateway_port, keys, as_json, stop))
+    run_until_stopped(lambda stop: _run(nodes, replicas, ordering, overlaps, secure, gateway_port, keys, as_json, stop))
 
 
 async def _run(
     nodes: int,
+    replicas: int,
     ordering: Ordering,
     overlaps: frozenset[Pair],
     secure: bool,
@@ -101,7 +115,11 @@ async def _run(
 ) -> None:
     limits = Limits()
     network = EmbeddedNetwork(
-        f"embedded://?nodes={nodes}", ordering=ordering, retention_events=limits.retention_events, secure=secure
+        f"embedded://?nodes={nodes}",
+        ordering=ordering,
+        retention_events=limits.retention_events,
+        secure=secure,
+        replicas=replicas,
     )
     stack = AsyncExitStack()
     try:

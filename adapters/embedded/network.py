@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from adapters.embedded.replicated import ReplicatedServers
 from adapters.embedded.server import EmbeddedServers
 from adapters.leadership import RESUME_S
 from adapters.memory import parse_node_count
@@ -34,10 +36,12 @@ class EmbeddedNetwork(RedisNetwork):
         retention_events: int,
         resume_s: float = RESUME_S,
         secure: bool = False,
+        replicas: int = 0,
     ) -> None:
         """``url``: ``embedded://`` or ``embedded://?nodes=N``. Starts nothing yet.
 
-        ``secure``: the servers have the users of `adapters.redis.users`, and admit no other user.
+        ``secure``: the servers have the users of `adapters.redis.users`, and admit no other user. ``replicas``: each
+        has so many replicas, for which receipts wait, and sentinels; not with ``secure``.
         """
         parts = urlsplit(url)
         if parts.netloc or parts.path.strip("/"):
@@ -48,7 +52,11 @@ class EmbeddedNetwork(RedisNetwork):
         """Role → user."""
         password = secrets.token_urlsafe(PASSWORD_BYTES) if secure else None
         self._node_count = parse_node_count(parts.query)
-        self._servers = EmbeddedServers(self._node_count, password=password)
+        self._replicated = ReplicatedServers(self._node_count, replicas) if replicas else None
+        if replicas and secure:
+            raise UsageError("a private network is either secure or has replicas")
+        self._servers = self._replicated or EmbeddedServers(self._node_count, password=password)
+        self._keeping: asyncio.Task[None] | None = None
         self._begin_at = partial(
             super().__init__, ordering=ordering, retention_events=retention_events, resume_s=resume_s
         )
@@ -69,13 +77,16 @@ class EmbeddedNetwork(RedisNetwork):
             except BaseException:
                 await self._servers.stop_async()
                 raise
+        if self._replicated is not None:
+            self._keeping = asyncio.create_task(self._replicated.keep(), name="gamecast keep servers")
         self._begin_at(self.url_of("manager"))
         self._is_private = True
         self._started = True
         await super().open()
         for number, url in enumerate(self._servers.urls, start=1):
             known = without_user(url) if self.users else url
-            await self.register_node(f"n{number}", known if number > 1 else "", may_lose=number > 1)
+            may_lose = number > 1 and self._replicated is None
+            await self.register_node(f"n{number}", known if number > 1 else "", may_lose=may_lose)
         if len(self._servers.urls) > 1:
             self._relays = RedisRelays(self.url_of("relay"))
             self._relays.start()
@@ -98,4 +109,7 @@ class EmbeddedNetwork(RedisNetwork):
             if self._started:
                 await super().close()
         finally:
+            if self._keeping is not None:
+                self._keeping.cancel()
+                await asyncio.wait((self._keeping,))
             await self._servers.stop_async()

@@ -31,7 +31,7 @@ from sequencing.errors import EmbeddedServerError, UsageError
 AppendFsync = Literal["always", "everysec", "no"]
 
 
-class _Startable(ABC):
+class Startable(ABC):
     """A resource that can be started and stopped, as a context manager with and without `async`."""
 
     @abstractmethod
@@ -63,14 +63,14 @@ class _Startable(ABC):
         await self.stop_async()
 
 
-class EmbeddedServer(_Startable):
+class EmbeddedServer(Startable):
     """One private redis-server on 127.0.0.1; a context manager, with and without `async`.
 
     `appendfsync` turns the append-only file on; without it nothing is persisted. `settings` are further lines of
-    redis.conf, `arguments` are added to the command line, and `environment` to this process's environment. Without a
-    `password`, every user of this machine can connect to the server. All calls block, usually for milliseconds and at
-    most for `start_time_s_max`; the `_async` ones do so in a thread. Raises EmbeddedServerError, with the end of the
-    server's log.
+    redis.conf, as are `lines`, whose words may repeat. `arguments` are added to the command line, and `environment` to
+    this process's environment. Without a `password`, every user of this machine can connect to the server. All calls
+    block, usually for milliseconds and at most for `start_time_s_max`; the `_async` ones do so in a thread. Raises
+    EmbeddedServerError, with the end of the server's log.
     """
 
     def __init__(
@@ -82,10 +82,12 @@ class EmbeddedServer(_Startable):
         arguments: Sequence[str] = (),
         environment: Mapping[str, str] | None = None,
         start_time_s_max: float = 10.0,
+        lines: Sequence[str] = (),
     ) -> None:
         self._appendfsync = appendfsync
         self._password = password
         self._settings = dict(settings or {})
+        self._lines = tuple(lines)
         self._arguments = tuple(arguments)
         self._environment = dict(environment or {})
         self._start_time_s_max = start_time_s_max
@@ -109,6 +111,17 @@ class EmbeddedServer(_Startable):
         if self._process is None:
             raise UsageError("the embedded server is not running: call start() or restart()")
         return self._process.pid
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it was started, and its process has ended without a call of this object."""
+        return self._process is not None and self._process.poll() is not None
+
+    def change(self, settings: Mapping[str, str]) -> None:
+        """Have other settings from the next start on."""
+        self._settings |= settings
+        if self._directory is not None:
+            self._write_configuration()
 
     @property
     def directory(self) -> Path:
@@ -249,7 +262,7 @@ class EmbeddedServer(_Startable):
         }
         if self._password:
             settings["requirepass"] = _quoted(self._password)
-        lines = [f"{name} {value}" for name, value in (settings | self._settings).items()]
+        lines = [*(f"{name} {value}" for name, value in (settings | self._settings).items()), *self._lines]
         if any(character in line for line in lines for character in "\r\n\0"):
             raise UsageError("each setting of the embedded server, and its password, must be one line")
         self._configuration_file.write_text("\n".join(lines) + "\n", encoding="utf-8")
@@ -275,7 +288,7 @@ class EmbeddedServer(_Startable):
         )
 
 
-class EmbeddedServers(_Startable):
+class EmbeddedServers(Startable):
     """`count` private redis-servers with the same options, started in parallel; all of them run, or none."""
 
     def __init__(
