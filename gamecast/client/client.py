@@ -51,7 +51,8 @@ SomeCallback = TypeVar("SomeCallback", bound=Callable[[Any], Awaitable[None] | N
 class Client:
     """A connection: publishes into the network, and hands out the events of its regions in order.
 
-    Not safe for use from several threads, see `gamecast.blocking`; several tasks of one event loop may share it.
+    Not safe for use from several threads, see `gamecast.blocking`. Several tasks of one event loop may share it: each
+    event goes to one of them, and each gets its own in order; one may get an event after another has got a later one.
     """
 
     def __init__(self, configuration: Configuration, view: Callable[[], Network] | None = None) -> None:
