@@ -66,7 +66,7 @@ against_option = click.option(
     metavar=",".join(OTHERS),
     callback=_peers,
     help="Peers to measure beside gamecast; bare is no peer, but what bounds it; of those with replicas, "
-    "each event has three copies, and waits for two.  [default: all that are installed, without replicas]",
+    "each event has three copies.  [default: all that are installed, without replicas]",
 )
 
 

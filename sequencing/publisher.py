@@ -197,8 +197,9 @@ class Publisher(Generic[Token]):
         """
         before, self._plan = self._plan, plan
         if before is not None:
-            for node, run in before.runs.items():
-                if plan.runs.get(node) != run:
+            # A node that the plan names a run for from now on has lost something, too.
+            for node in before.runs.keys() | (plan.runs.keys() & before.nodes.keys()):
+                if plan.runs.get(node) != before.runs.get(node):
                     self._abandon(node)
             if (before.runs or plan.runs) and plan.epoch > before.epoch + 1:
                 self._abandon(None)

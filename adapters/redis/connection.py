@@ -43,10 +43,10 @@ REDIS_VERSION_MIN = (6, 2)
 """The version of XTRIM MINID and GETDEL, which the scripts use."""
 
 REPLY_TIMEOUT_S = 10.0
+"""The time limit for every command, connecting included; blocking reads block for less."""
 
 COPIED_MS_MAX = 1_000
 """How long a server waits for its replicas before it answers how many have what was written."""
-"""The time limit for every command, connecting included; blocking reads block for less."""
 
 TAKEN_S_MAX = 0.3
 """How long to check whether a server that did not answer accepts connections at all."""
@@ -147,6 +147,8 @@ class RedisConnection:
         self._used_at = 0.0
         self.found_run = ""
         """The run of the server when the connection was opened."""
+        self._compared_run = ""
+        """The last run of the server in which nothing was found to be missing, or that a plan names."""
         self._is_in_cluster = False
         self._was_taken = False
         """Whether the last opening of the connection succeeded: if so, a server without an answer hangs."""
@@ -170,11 +172,11 @@ class RedisConnection:
 
     @property
     def may_listen(self) -> bool:
-        """Whether everything that ends at the server is pushed, and the server is fixed.
+        """Whether everything that ends at the server is pushed, the server is fixed, and nothing has to be copied first.
 
         Known after the first opening.
         """
-        return self.has_channels and self._places is None and not self._is_in_cluster
+        return self.has_channels and self._places is None and not (self._is_in_cluster or self.replicas)
 
     async def call_packed(self, command: bytes, *, timeout_s: float = REPLY_TIMEOUT_S) -> Any:
         """As `call`, with a command that is already in Redis's protocol."""
@@ -237,18 +239,23 @@ class RedisConnection:
         if self.replicas and script.writes:
             opened = self.opened
             copies = await self.call("WAIT", self.replicas, COPIED_MS_MAX)
-            if self.opened != opened:  # WAIT speaks of what its own connection wrote
-                raise Unreachable(f"the connection to Redis at {redacted(self.url)} broke while it was copied")
+            self._require_same(opened)  # WAIT speaks of what its own connection wrote
             self._require_copies(copies)
         return reply
+
+    def _require_same(self, opened: int) -> None:
+        if self.opened != opened:
+            raise Unreachable(f"the connection to Redis at {redacted(self.url)} broke before all was copied")
 
     async def copied(self, write: tuple[Any, ...]) -> None:
         """Write something, and return when as many replicas as the URL wants have it, and all that was there before.
 
-        Raises `Unreachable` if they do not get it in time. Since Redis 7.2, WAIT speaks only of what its own
+        The connection is the one that was there before, too. Raises `Unreachable` if they do not get it in time. Since Redis 7.2, WAIT speaks only of what its own
         connection has written.
         """
+        opened = self.opened
         _, copies = await self.pipeline((write, ("WAIT", self.replicas, COPIED_MS_MAX)))
+        self._require_same(opened)
         self._require_copies(copies)
 
     def _require_copies(self, copies: int) -> None:
@@ -401,12 +408,13 @@ class RedisConnection:
         info = parse_info((await self._exchange((self._info,)))[0])
         _require_version(info)
         self._require_master(info)
-        before, self.found_run = self.found_run, self.run_in(info)
+        self.found_run = self.run_in(info)
         self._is_in_cluster = info.get("redis_mode") == "cluster"
         if self._is_other_run():
             raise Unreachable(f"the server at {redacted(self.url)} has restarted, and no plan includes its new run yet")
         if self.opened > 1 and self.missing is not None and not self.run_wanted:
-            await self._require_all(self.missing, before)
+            await self._require_all(self.missing, self._compared_run)
+        self._compared_run = self.found_run
 
     async def _require_all(self, missing: Missing, before: str) -> None:
         """Refuse to talk to a server that lost something, until a plan says how the network continues without it."""

@@ -9,11 +9,10 @@ epoch for the node's regions.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from typing import Any, TypeVar
 
-from sequencing.frames import PublishedFrame, StampedFrame
+from sequencing.frames import PublishedFrame
 from sequencing.keyspace import NodeKeys
 
 Item = TypeVar("Item")
@@ -27,9 +26,6 @@ Missing = Callable[[str, str, Exchange], Awaitable[str]]
 Stream = tuple[str, int]
 """Region and epoch."""
 
-RECENT_FRAMES = 512
-"""How many of the last frames are compared one by one: more than are read, as a rule, before they are acknowledged."""
-
 REPORTED_MAX = 3
 PAGE = 500
 """How many streams, or fields, one request reads."""
@@ -38,15 +34,8 @@ PAGE = 500
 class Evidence:
     """The last frames that one connection has read at one node, and the last that the node acknowledged."""
 
-    def __init__(self, keys: NodeKeys, *, recent_max: int = 0) -> None:
-        """``recent_max``: so many of the last frames that are read are compared one by one, with their stamps.
-
-        Where a replica takes over, what was read and not acknowledged may be there again, in another order: its
-        publishers have offered it again. The last frames of the streams do not show that.
-        """
+    def __init__(self, keys: NodeKeys) -> None:
         self._keys = keys
-        self.recent_max = recent_max
-        self._recent: deque[tuple[Stream, StampedFrame]] = deque(maxlen=recent_max)
         self._receipts: dict[str, tuple[str, int, int, tuple[int, ...]]] = {}
         """Region → publisher, incarnation and last number of the last acknowledged frame, and its position."""
         self._read: dict[Stream, tuple[int, bytes]] = {}
@@ -75,15 +64,8 @@ class Evidence:
         """Note the last frame that was read of a stream."""
         self._read[stream] = last, meta
 
-    def read_all(self, frames: Iterable[StampedFrame]) -> None:
-        """Note frames that were read, in their order, if they are to be compared one by one."""
-        if self.recent_max:
-            kept = (frame._replace(body=b"") for frame in frames)
-            self._recent.extend(((frame.region, frame.epoch), frame) for frame in kept)
-
     def forget(self) -> None:
         """Forget everything: the network has ended that it was about."""
-        self._recent.clear()
         self._receipts, self._read, self._run, self._lost = {}, {}, "", ""
 
     def narrow(self, streams: Collection[Stream]) -> None:
@@ -106,7 +88,6 @@ class Evidence:
         if run == before and not is_empty:
             return ""
         lost = await self._lost_of_streams(exchange, is_empty=is_empty)
-        lost += await self._moved(exchange) if self._recent and not lost else []
         lost += await self._lost_of_receipts(exchange, is_empty=is_empty)
         if lost:
             more = f", and {len(lost) - REPORTED_MAX} more" if len(lost) > REPORTED_MAX else ""
@@ -142,30 +123,6 @@ class Evidence:
                     there = min(_number(newest[0]), last - 1) if newest else 0
                     self.given_again.append((region, epoch, there + 1, last))
         return lost
-
-    async def _moved(self, exchange: Exchange) -> list[str]:
-        """Return which of the last frames have other stamps or publishers now, or are missing within their streams."""
-        of_streams: dict[Stream, dict[int, StampedFrame]] = {}
-        for stream, frame in self._recent:
-            of_streams.setdefault(stream, {})[frame.last] = frame
-        moved: list[str] = []
-        for page in _pages(list(of_streams.items())):
-            asked = [
-                ("XRANGE", self._keys.egress(epoch, region), f"{epoch}-{min(frames)}", f"{epoch}-{max(frames)}")
-                for (region, epoch), frames in page
-            ]
-            for ((region, epoch), frames), entries in zip(page, await exchange(asked), strict=True):
-                there = {_number(entry): (entry[1][1], entry[1][3]) for entry in entries}
-                oldest = min(there, default=max(frames) + 1)  # what is before was trimmed, or all has expired
-                other = [
-                    last
-                    for last, frame in frames.items()
-                    if last >= oldest and there.get(last) != (frame.meta, frame.stamp)
-                ]
-                if other:
-                    moved.append(f"{region} {epoch}-{min(other)}, which was read at another place of the node's order")
-                    self.given_again.append((region, epoch, min(other), max(frames)))
-        return moved
 
     async def _lost_of_receipts(self, exchange: Exchange, *, is_empty: bool) -> list[str]:
         lost: list[str] = []

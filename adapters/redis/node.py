@@ -12,7 +12,7 @@ from typing import Any
 from adapters.network import Answered, Found, Hidden
 from adapters.places import Position
 from adapters.redis.connection import RedisConnection, Script
-from adapters.redis.evidence import RECENT_FRAMES, Evidence
+from adapters.redis.evidence import Evidence
 from adapters.redis.forgery import KEPT, KEPT_ASIDE, Forged, PushedFrames, range_of
 from adapters.redis.pushes import Pushes, next_of
 from adapters.redis.rows import pairs, read_begun
@@ -76,7 +76,7 @@ class RedisNode:
         self._keys = NodeKeys(name)
         self._connection = RedisConnection(url, name)
         self._on_loss = on_loss
-        self._evidence = Evidence(self._keys, recent_max=RECENT_FRAMES if self._connection.replicas else 0)
+        self._evidence = Evidence(self._keys)
         self._connection.missing = self._evidence.missing
         if on_loss is not None:
             self._connection.on_loss = self._report
@@ -360,11 +360,18 @@ class RedisNode:
         A read that waits is answered with the stream that woke it, see `sequencing.cut`.
         """
         if block_ms is not None:
-            reply = await self._connection.call_packed(reading.command(frames_max, block_ms))
+            reply = await self._copied_reply(reading.command(frames_max, block_ms))
             frames = reading.frames_in(reply)
             if reading.is_single or not reply or len(reply) > 1 or looks.are_next(frames):
                 return frames
-        return reading.frames_in(await self._connection.call_packed(reading.command(frames_max, None)))
+        return reading.frames_in(await self._copied_reply(reading.command(frames_max, None)))
+
+    async def _copied_reply(self, command: bytes) -> Any:
+        """Return what a command reads, once it is copied: a new master would give its numbers to other events."""
+        reply = await self._connection.call_packed(command)
+        if reply:
+            await self.copied()
+        return reply
 
     async def unblock(self, client: int) -> bool:
         """Have a `read_streams` of another connection to this node, which waits, return; False when none waits."""
@@ -387,6 +394,7 @@ class RedisNode:
             )
             for (region, _), entries in zip(some, replies, strict=True):
                 found += frames_of(region, entries) or [None]
+        await self.copied()
         return found
 
     async def read_link(self, target: str, after: int, *, frames_max: int, block_ms: int) -> list[LinkedFrame]:
@@ -402,7 +410,7 @@ class RedisNode:
         ]
 
     async def copied(self) -> None:
-        """See `LinkSource.copied`."""
+        """See `LinkSource.copied`; call it in the step in which the last answer has come."""
         if self._connection.replicas:
             await self._connection.copied(("HSET", self._keys.counters, COPIED, 1))
 
@@ -527,6 +535,7 @@ class RedisNode:
             )
         commands = [("MULTI",), ("HGET", keys.node, "any"), *asked, ("EXEC",)]
         *_, (any_epoch, *answers) = await self._connection.pipeline(commands)
+        await self.copied()
         found: dict[str, Snapshot] = {}
         for place, (region, epoch) in enumerate(regions):
             step, last, keyed, heads, values = answers[5 * place : 5 * place + 5]

@@ -87,9 +87,8 @@ def _replication(subject: str, server: ServerState) -> Iterator[Finding]:
         seen = f"{there} of the {wanted} replicas that its URL wants are there: nothing is acknowledged"
         yield Finding("problem", subject, seen, "start its replicas, or register it with fewer (--replicas)")
     elif there > wanted:
-        seen = f"a receipt waits for {wanted} of {there} replicas: another one that takes over may lack what it has"
-        advice = f"register it with --replicas {there}, or see that only replicas that lack nothing are promoted"
-        yield Finding("warning", subject, seen, advice)
+        seen = f"a receipt waits for {wanted} of {there} replicas: any failover may lose what was acknowledged"
+        yield Finding("problem", subject, seen, f"register it with --replicas {there}")
     else:
         seen = f"a receipt waits for all {wanted} replicas: one that takes over lacks nothing acknowledged"
         yield Finding("ok", subject, seen)

@@ -15,7 +15,7 @@ local node_key, steps_key, counters_key, publishers_key = KEYS[1], KEYS[2], KEYS
 local prefix = string.sub(node_key, 1, -5)
 local TRIM_EVERY_EVENTS = 1024
 local TICK_META = '2 1 0 0 '
-local NODE = '0'
+local NODE, COPIED = '0', 'w'
 -- Lua's unpack is limited by its C stack (8,000 slots).
 local CHUNK = 4000
 local floor, format = math.floor, string.format
@@ -562,8 +562,6 @@ local function look(frame)
   end
   local frame_last = first + count - 1
   if last > 0 and frame_last == last then
-    -- Written again: who has lost the first answer may wait for copies of it (WAIT), on another connection.
-    accepted_of[frame.publisher_field] = before
     return 'seen', before_epoch, before_region_last
   end
   if first <= last then
@@ -691,6 +689,10 @@ else
   for i, frame in ipairs(frames) do
     answer[i] = publish(frame)
   end
+end
+if not next(drawn) then
+  -- Something is written in any case: who has lost an earlier answer may wait for copies (WAIT) on another connection.
+  drawn[COPIED] = '1'
 end
 write(counters_key, drawn)
 write(publishers_key, accepted_of)

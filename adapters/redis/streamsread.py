@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from adapters.places import Places, Position
@@ -121,9 +121,8 @@ class StreamsRead:
     def _key(self, stream: Stream, epoch: int) -> bytes:
         return self._keys.egress(epoch, _region_of(stream)).encode()
 
-    def moved(self, frames: Sequence[StampedFrame]) -> None:
+    def moved(self, frames: Iterable[StampedFrame]) -> None:
         """Note frames that came another way."""
-        self._evidence.read_all(frames)
         for frame in frames:
             self._moved.add(frame.region if frame.region in self._at else (frame.region, frame.epoch))
             self._evidence.read((frame.region, frame.epoch), frame.last, frame.meta)
@@ -156,7 +155,6 @@ class StreamsRead:
             frames += frames_of(region, entries)
             if entries:
                 self._evidence.read((region, self.streams[stream]), frames[-1].last, frames[-1].meta)
-        self._evidence.read_all(frames)
         return frames
 
 

@@ -34,7 +34,7 @@ class GamecastPeer(OnRedis):
 
     name: str = "gamecast"
     replicas: int = 0
-    """How many replicas the server has. A receipt waits for most of all copies, as with a quorum."""
+    """How many replicas the server has. Receipts and deliveries wait for all of them."""
 
     @contextmanager
     def site(self, world: World) -> Iterator[Site]:
@@ -43,7 +43,7 @@ class GamecastPeer(OnRedis):
             following = QUICK | {"replicaof": f"127.0.0.1 {urlsplit(master.url).port}"}
             others = [stack.enter_context(EmbeddedServer(settings=following)) for _ in range(self.replicas)]
             _wait_for_replicas(master, self.replicas)
-            url = with_replicas(master.url, (self.replicas + 1) // 2)
+            url = with_replicas(master.url, self.replicas)
             yield Site(url, tuple(server.pid for server in (master, *others)))
 
     @asynccontextmanager

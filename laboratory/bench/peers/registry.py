@@ -29,4 +29,4 @@ OTHERS: dict[str, Peer] = {
 }
 
 BY_NAME_ONLY = "gamecast-replicas", "nats-replicas"
-"""Peers that are measured only if they are named: each event has three copies, and waits for two."""
+"""Peers that are measured only if they are named: each event has three copies. JetStream waits for two of them."""

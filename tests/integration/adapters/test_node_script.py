@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from adapters.embedded.server import EmbeddedServer
-from adapters.redis.node import STEP, RedisNode
+from adapters.redis.node import COPIED, STEP, RedisNode
 from sequencing.errors import OtherSideError, PlanError
 from sequencing.frames import FrameKind, LinkedFrame, PublishedFrame, StampedFrame
 from sequencing.keyed import NO_EXTRAS, Condition, Extras, Heads, Named, Part
@@ -257,6 +257,7 @@ def stored(client: Any) -> dict[bytes, Any]:  # redis-py types its answers as te
     for key in client.keys("gamecast:*"):
         if client.type(key) == b"hash":
             found[key] = client.hgetall(key)
+            found[key].pop(COPIED.encode(), None)  # only written, so that something is: it says nothing
         else:
             found[key] = [
                 (entry, [part for pair in fields.items() for part in pair]) for entry, fields in client.xrange(key)

@@ -18,6 +18,7 @@ import redis
 import gamecast
 from adapters.embedded.server import EmbeddedServer
 from adapters.redis.connection import RedisConnection
+from adapters.redis.evidence import Exchange
 from adapters.redis.examination import Finding
 from adapters.redis.node import STEP, RedisNode
 from adapters.redis.probe import ServerProbe
@@ -27,7 +28,7 @@ from adapters.redis.users import create_users, new_users
 from adapters.relay import RelayTask
 from adapters.urls import redacted, replicas_in, with_replicas
 from gamecast import Client, Event, Gap, Receipt
-from gamecast.errors import PublishUncertain, UnknownScheme, Unreachable
+from gamecast.errors import NetworkError, PublishUncertain, UnknownScheme, Unreachable
 from sequencing.frames import PublishedFrame
 from sequencing.plan import Plan
 from tests.integration.adapters.test_cluster import until
@@ -169,7 +170,7 @@ async def test_nothing_is_acknowledged_while_a_replica_is_missing(pair: Group) -
 
 
 async def test_an_event_that_is_offered_again_is_acknowledged_once_it_is_copied(pair: Group) -> None:
-    """Redis 7.2 answers WAIT for what its own connection has written: so a repeated frame is written, too."""
+    """Redis 7.2 answers WAIT for what its own connection has written: so something is written for a repeated frame."""
     url = with_replicas(pair.servers[0].url, 1)
     async with gamecast.connect(url, name="p") as publisher:
         await publisher.publish("a", 0)
@@ -190,6 +191,54 @@ async def test_a_connection_that_breaks_while_it_is_copied_tells_nothing_is_know
     connection = RedisConnection(with_replicas(pair.servers[0].url, 2))
     with pytest.raises(Unreachable, match="only 1 of the 2 replicas"):
         await connection.run(STEP, [f"{{x}}:{name}" for name in ("node", "steps", "counters", "publishers")], "close")
+    await connection.close()
+
+
+async def test_nothing_is_delivered_and_no_position_begins_where_it_is_not_copied(pair: Group) -> None:
+    """A new master would give the numbers to other events, and those who have had the first ones would miss these."""
+    url = pair.servers[0].url
+    async with (
+        gamecast.connect(url, name="p") as careless,
+        gamecast.connect(with_replicas(url, 1), name="s") as reader,
+        gamecast.connect(with_replicas(url, 1), name="later") as later,
+        gamecast.share(with_replicas(url, 1)) as shared,
+        shared.connect(name="sharing") as sharing,
+    ):
+        for client in (reader, sharing):
+            await client.subscribe("a")
+        os.kill(pair.servers[1].pid, signal.SIGSTOP)
+        try:
+            await careless.publish("a", 1)
+            joining = asyncio.create_task(later.subscribe("a"))
+            for client in (reader, sharing):
+                assert await client.fetch(1, timeout=0.7) == []
+            assert not joining.done()
+        finally:
+            os.kill(pair.servers[1].pid, signal.SIGCONT)
+        for client in (reader, sharing):
+            [event] = await client.fetch(1, timeout=10)
+            assert isinstance(event, Event)
+            assert event.payload == 1
+        await joining
+
+
+async def test_a_comparison_that_breaks_off_is_made_again(redis_server: EmbeddedServer) -> None:
+    connection, told = RedisConnection(redis_server.url), list[tuple[str, str]]()
+
+    async def missing(run: str, before: str, exchange: Exchange) -> str:
+        told.append((run, before))
+        if len(told) == 1:
+            raise ConnectionResetError
+        return ""
+
+    connection.missing = missing
+    await connection.call("PING")
+    first = connection.found_run
+    await redis_server.restart_async()
+    with pytest.raises(NetworkError):
+        await connection.call("PING")
+    await connection.call("PING")
+    assert [before for _, before in told] == [first, first]
     await connection.close()
 
 
@@ -254,7 +303,7 @@ async def test_doctor_warns_of_replicas_that_may_lack_what_was_acknowledged() ->
     async with AsyncExitStack() as stack:
         group = await Group.start(stack, 2)
         found = await _findings(with_replicas(group.servers[0].url, 1))
-        assert any(each.level == "warning" and "waits for 1 of 2 replicas" in each.seen for each in found)
+        assert any(each.level == "problem" and "waits for 1 of 2 replicas" in each.seen for each in found)
         assert not any("receipt" in each.seen for each in await _findings(group.servers[0].url))
 
 

@@ -26,7 +26,6 @@ class Server:
         self.accepted: bytes | None = b"3 5 7 10"
         self.forgotten: bytes | None = None
         self.body = b"true"
-        self.stamps: dict[int, bytes] = {}
 
     async def __call__(self, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
         return [self.answer(*command) for command in commands]
@@ -48,10 +47,7 @@ class Server:
             high = 10**9 if words[1] == "+" else int(words[1].partition("-")[2])
             found = [number for number in numbers if low <= number <= high]
             found = found[:1] if "COUNT" in words else found
-        return [
-            (b"7-%d" % number, [b"m", self.stream[number], b"s", self.stamps.get(number, b"0,5"), b"b", self.body])
-            for number in found
-        ]
+        return [(b"7-%d" % number, [b"m", self.stream[number], b"s", b"0,5", b"b", self.body]) for number in found]
 
 
 def knowing(last: int = 10) -> Evidence:
@@ -91,33 +87,6 @@ async def test_whatever_is_missing_after_a_restart_is_seen_and_stays_so(change: 
     change(server)
     assert "a 7-10" in await evidence.missing("two", "one", server)
     assert "a 7-10" in await evidence.missing("two", "two", Server()), "others have filled it up"
-
-
-def frames_read(first: int = 1, last: int = 10) -> list[StampedFrame]:
-    return [StampedFrame("a", 7, number, META, b"0,5", b"true") for number in range(first, last + 1)]
-
-
-@pytest.mark.parametrize(("recent_max", "lost"), [(10, "a 7-4, which was read at another place"), (6, ""), (0, "")])
-async def test_what_a_new_master_was_given_again_in_another_order_is_noticed(recent_max: int, lost: str) -> None:
-    """The last frame is as it was: only the numbers that the node drew for those before tell."""
-    evidence, server = Evidence(KEYS, recent_max=recent_max), Server()
-    evidence.read_all(frames_read())
-    evidence.read(("a", 7), 10, META)
-    server.stamps[4] = b"0,6"
-    assert (await evidence.missing("two", "one", server)).startswith(lost)
-    assert bool(await evidence.missing("two", "one", server)) == bool(lost)
-    assert evidence.given_again == ([("a", 7, 4, 10)] if lost else [])
-
-
-async def test_what_was_trimmed_meanwhile_is_not_missed() -> None:
-    evidence, server = Evidence(KEYS, recent_max=10), Server()
-    evidence.read_all(frames_read())
-    evidence.read(("a", 7), 10, META)
-    server.stream = dict.fromkeys(range(6, 20), META)
-    assert await evidence.missing("two", "one", server) == ""
-    server.stream = {}
-    server.step = False
-    assert await evidence.missing("three", "two", server) == "", "its epoch has ended"
 
 
 def nothing(server: Server) -> None:

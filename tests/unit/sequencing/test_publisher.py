@@ -473,6 +473,18 @@ def uncertain_at(node: str) -> Publisher[str]:
     return publisher
 
 
+def test_a_node_that_is_found_to_have_lost_something_has_forgotten_what_is_uncertain() -> None:
+    """It was registered to keep everything; the plan names a run for it from now on. It would take a1 again for new."""
+    publisher = assigned("a")
+    add(publisher, "a1")
+    publisher.take("n1")
+    publisher.unanswered("n1")
+    publisher.assign(in_run("x", {"a": "n1"}, 2))
+    [abandoned] = publisher.abandoned() or publisher.answered("n1", [Answer(Verdict.STALE, (2,))])
+    assert (abandoned.tokens, type(abandoned.error)) == (["a1"], PublishUncertain)
+    assert publisher.take("n1") == []
+
+
 def test_what_is_forsaken_is_not_taken_where_it_had_moved_to() -> None:
     publisher = uncertain_at("n1")
     add(publisher, "b1")
