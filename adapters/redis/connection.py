@@ -172,7 +172,7 @@ class RedisConnection:
 
     @property
     def may_listen(self) -> bool:
-        """Whether everything that ends at the server is pushed, the server is fixed, and nothing has to be copied first.
+        """Whether all that ends at the server is pushed, the server is fixed, and nothing has to be copied first.
 
         Known after the first opening.
         """
@@ -250,8 +250,8 @@ class RedisConnection:
     async def copied(self, write: tuple[Any, ...]) -> None:
         """Write something, and return when as many replicas as the URL wants have it, and all that was there before.
 
-        The connection is the one that was there before, too. Raises `Unreachable` if they do not get it in time. Since Redis 7.2, WAIT speaks only of what its own
-        connection has written.
+        The connection must be the one that it was. Raises `Unreachable` if it is not, and if they do not get it in
+        time. Since Redis 7.2, WAIT speaks only of what its own connection has written.
         """
         opened = self.opened
         _, copies = await self.pipeline((write, ("WAIT", self.replicas, COPIED_MS_MAX)))
