@@ -18,7 +18,7 @@ from adapters.redis.pushes import Pushes, next_of
 from adapters.redis.rows import pairs, read_begun
 from adapters.redis.streamsread import StreamsRead, frames_of
 from sequencing.cut import NodeReads, ReadResult
-from sequencing.errors import NetworkError, OtherSideError, PlanError, Unreachable
+from sequencing.errors import NetworkError, NotAllowed, OtherSideError, PlanError, Unreachable
 from sequencing.frames import UNKNOWN_END, LinkedFrame, PublishedFrame, StampedFrame
 from sequencing.keyed import NO_EXTRAS, Heads, Snapshot, head_text
 from sequencing.keyspace import NodeKeys, encode_step, link_words, linked_of
@@ -92,6 +92,8 @@ class RedisNode:
         self._pushed_in = ""
         """The run of the server in which they were pushed."""
         self._forged: list[Forged] = []
+        self._only_watches = False
+        """Whether its user may not write, as one who records."""
         self._caught_up: Mapping[Any, Position] | None = None
         """After what a look, since there is listening, has found all, and what was pushed since is the next."""
         self._last_of: dict[bytes, int] | None = None
@@ -411,8 +413,17 @@ class RedisNode:
 
     async def copied(self) -> None:
         """See `LinkSource.copied`; call it in the step in which the last answer has come."""
-        if self._connection.replicas:
-            await self._connection.copied(("HSET", self._keys.counters, COPIED, 1))
+        if not self._connection.replicas:
+            return
+        if not self._only_watches:
+            try:
+                await self._connection.copied(("HSET", self._keys.counters, COPIED, 1))
+            except NotAllowed:
+                self._only_watches = True  # what was read is read again, on another connection
+            else:
+                return
+        # Before Redis 7.2, WAIT speaks of all that was there at the last command.
+        await self._connection.copied(("PING",))
 
     async def acknowledge(self, target: str, accepted: int) -> None:
         """Trim from the link what its target has accepted."""

@@ -341,3 +341,17 @@ def test_the_option_is_part_of_a_url_and_is_shown() -> None:
     assert redacted("redis://u:p@h?replicas=1") == "redis://u:***@h?replicas=1"
     with pytest.raises(UnknownScheme, match="replicas must be a number from 0 to 9, not 'many'"):
         RedisConnection("redis://h?replicas=many")
+
+
+async def test_an_observer_reads_where_receipts_wait_for_replicas(pair: Group) -> None:
+    users = new_users()
+    await create_users([pair.servers[0].url], users)
+    async with gamecast.connect(with_replicas(users["manager"].url(pair.servers[0].url), 1), name="m") as manager:
+        receipt = await manager.publish("a", 1)
+    node = RedisNode("control", with_replicas(users["watcher"].url(pair.servers[0].url), 1))
+    with pytest.raises(Unreachable):  # it finds out that it may not write, and reads again
+        await node.read({"a": (receipt.epoch, 0)}, frames_max=10, block_ms=None)
+    for _ in range(2):
+        found = await node.read({"a": (receipt.epoch, 0)}, frames_max=10, block_ms=None)
+        assert [frame.last for frame in found.frames] == [receipt.sequence]
+    await node.close()
