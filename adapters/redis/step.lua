@@ -692,7 +692,7 @@ else
 end
 if not next(drawn) then
   -- Something is written in any case: who has lost an earlier answer may wait for copies (WAIT) on another connection.
-  drawn[COPIED] = '1'
+  redis.pcall('HSET', counters_key, COPIED, '1') -- a full server answers all the same
 end
 write(counters_key, drawn)
 write(publishers_key, accepted_of)

@@ -387,6 +387,22 @@ async def test_streams_are_trimmed_by_frames_that_come_alone(shared_redis: Embed
     await play([Install(plan), *(Publish("n1", (frame,)) for frame in frames)], shared_redis.url)
 
 
+async def test_a_full_server_still_says_what_it_has_accepted(redis_server: EmbeddedServer) -> None:
+    plan = Plan(1, 1, "overlap", {"n1": ""}, {"a": ("n1",)}, ())
+    frame = PublishedFrame("a", 1, "s", 1, 1, 1, b"[0,[0],[1]]")
+    node = RedisNode("n1", redis_server.url)
+    await node.install(plan, RETENTION_EVENTS)
+    [accepted] = await node.publish([frame])
+    with redis.Redis.from_url(redis_server.url) as client:
+        client.config_set("maxmemory", 1)
+        assert await node.publish([frame]) == [Answer(Verdict.SEEN, accepted.numbers)]
+        client.config_set("maxmemory", 0)
+        assert client.hget(node._keys.counters, COPIED) is None
+        await node.publish([frame])
+        assert client.hget(node._keys.counters, COPIED) == b"1", "so that WAIT has something to wait for"
+    await node.close()
+
+
 @pytest.mark.parametrize("frames", [1, 2])
 async def test_what_cannot_be_appended_is_not_accepted(redis_server: EmbeddedServer, frames: int) -> None:
     plan = Plan(1, 1, "overlap", {"n1": ""}, {"a": ("n1",)}, ())
