@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from importlib import import_module
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
 from typing import Any, Self
@@ -99,9 +100,8 @@ def _publish(peer: Peer, site: Site, world: World, phases: Phases, board: Board,
 
 
 def _new_uvloop() -> asyncio.AbstractEventLoop:
-    import uvloop
-
-    return uvloop.new_event_loop()
+    loop: asyncio.AbstractEventLoop = import_module(UVLOOP).new_event_loop()
+    return loop
 
 
 def _new_exact_loop() -> asyncio.AbstractEventLoop:
