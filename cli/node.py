@@ -46,9 +46,9 @@ def node(name: str, redis_url: str, control_url: str, *, may_lose: bool | None, 
     takes over may lack what was written last, so nodes with Sentinel or in a Cluster count as ones that may lose data.
     If you have made sure that they do not, give --keeps-all.
 
-    With --replicas K, a receipt is given when K replicas have the event, too (the URL is stored with the option
-    ?replicas=K). If K is the number of all replicas, a replica that takes over lacks nothing that was acknowledged:
-    the node then counts as one that keeps all. While fewer are there, nothing is acknowledged.
+    With --replicas K, a receipt is given, and an event delivered, when K replicas have it, too (the URL is stored with
+    the option ?replicas=K). Count all replicas: then one that takes over lacks nothing, and the node counts as one that
+    keeps all. With fewer, any failover may lose what was acknowledged. While fewer are there, nothing is acknowledged.
 
     Exit status: 0 when SIGTERM stopped it, 130 for SIGINT, 2 for wrong use (including a name in use), 3 if a Redis was
     unavailable for --wait-s at the start, or stopping timed out.
