@@ -311,7 +311,7 @@ MUTATIONS = (
     Mutation(
         "what was under way at a lost ingress is sent again",
         PUBLISHER,
-        "                if plan.runs.get(node) != run:\n                    self._abandon(node)\n",
+        "                if plan.runs.get(node) != before.runs.get(node):\n                    self._abandon(node)\n",
         "                pass\n",
     ),
     Mutation(
