@@ -7,7 +7,7 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import ExitStack, asynccontextmanager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -33,7 +33,7 @@ class GamecastPeer(OnRedis):
     """In the default configuration, on one node, so that all have one Redis server."""
 
     name: str = "gamecast"
-    replicas: int = 0
+    replicas: int = field(default=0, kw_only=True)
     """How many replicas the server has. Receipts and deliveries wait for all of them."""
 
     @contextmanager
