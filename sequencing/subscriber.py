@@ -235,22 +235,34 @@ class Subscriber:
         ``whole``: see `sequencing.cut.ReadResult`; None if nothing was left out.
         """
         if len(frames) == 1 and self.is_settled and not self._epochs.restless:
-            return self._receive_lone(frames[0], whole)
+            out = self._receive_lone(frames[0], whole)
+        else:
+            out = self._receive_all(frames, whole)
+        if not self.is_settled:
+            return self._handed_out(out + self._go_on())
+        self.returns.note(out)
+        return out  # all that is followed is delivered
+
+    def _is_next(self, frame: StampedFrame) -> bool:
+        """Note a frame that was read; return whether it is one that is followed, and new."""
+        state = self._regions.all.get(frame.region)
+        if state is None or state.epoch != frame.epoch or state.after is None or frame.last <= state.after:
+            return False
+        if state.awaited is not None and may_be_past(state.awaited, state.after, frame):
+            state.awaited = None
+            self._ripe.add(frame.region)
+        if not self.is_settled and state.marker is None and skips(state.after, frame):
+            # If it waits for its marker, that may be in what is missing.
+            self._regions.mark(frame.region, self._epochs.all[state.epoch].delivery.marker(frame.region))
+        state.after = frame.last
+        state.moved_in = self._markers.requests
+        return True
+
+    def _receive_all(self, frames: Sequence[StampedFrame], whole: Mapping[str, int] | None) -> list[Ready | Missing]:
         by_epoch: dict[int, list[StampedFrame]] = {}
-        regions, requests = self._regions.all, self._markers.requests
         for frame in frames:
-            state = regions.get(frame.region)
-            if state is None or state.epoch != frame.epoch or state.after is None or frame.last <= state.after:
-                continue
-            if state.awaited is not None and may_be_past(state.awaited, state.after, frame):
-                state.awaited = None
-                self._ripe.add(frame.region)
-            if not self.is_settled and state.marker is None and skips(state.after, frame):
-                # If it waits for its marker, that may be in what is missing.
-                self._regions.mark(frame.region, self._epochs.all[state.epoch].delivery.marker(frame.region))
-            state.after = frame.last
-            state.moved_in = requests
-            by_epoch.setdefault(frame.epoch, []).append(frame)
+            if self._is_next(frame):
+                by_epoch.setdefault(frame.epoch, []).append(frame)
         out: list[Ready | Missing] = []
         for number in sorted(by_epoch.keys() | self._epochs.restless):
             epoch, received = self._epochs.all[number], by_epoch.get(number, [])
@@ -260,28 +272,16 @@ class Subscriber:
                 out += epoch.delivery.receive(received, whole)
                 if not self.is_settled or epoch.delivery.held_frames or number in self._epochs.restless:
                     self._look_at(number)  # as nearly never: something waits, joins or moves
-        if not self.is_settled:
-            return self._handed_out(out + self._go_on())
-        self.returns.note(out)
-        return out  # all that is followed is delivered
+        return out
 
     def _receive_lone(self, frame: StampedFrame, whole: Mapping[str, int] | None) -> list[Ready | Missing]:
-        """Take a frame alone while nothing waits, joins or moves: as `receive`, with less to look at."""
-        state = self._regions.all.get(frame.region)
-        if state is None or state.epoch != frame.epoch or state.after is None or frame.last <= state.after:
+        """Take a frame alone while nothing waits, joins or moves: as `_receive_all`, with less to look at."""
+        if not self._is_next(frame):
             return []
-        if state.awaited is not None and may_be_past(state.awaited, state.after, frame):
-            state.awaited = None
-            self._ripe.add(frame.region)
-        state.after = frame.last
-        state.moved_in = self._markers.requests
         delivery = self._epochs.all[frame.epoch].delivery
         out = delivery.receive((frame,), whole)
         if not self.is_settled or delivery.held_frames:
             self._look_at(frame.epoch)
-        if not self.is_settled:
-            return self._handed_out(out + self._go_on())
-        self.returns.note(out)
         return out
 
     def begin(self, region: str) -> tuple[int, int]:

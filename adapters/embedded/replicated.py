@@ -6,12 +6,11 @@ import asyncio
 import logging
 import time
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import urlsplit
 
 import redis
 
-from adapters.embedded.server import EmbeddedServer, Startable
+from adapters.embedded.server import EmbeddedServer, Startable, start_all
 from adapters.urls import with_replicas
 from sequencing.errors import EmbeddedServerError
 
@@ -57,24 +56,21 @@ class ReplicatedServers(Startable):
     def start(self) -> None:
         """Start everything; return when replicas and sentinels know all there is to know."""
         try:
-            _start_all([group[0] for group in self._groups])
+            start_all([group[0] for group in self._groups])
             for group in self._groups:
                 for server in group[1:]:
                     server.change({"replicaof": f"127.0.0.1 {_port(group[0])}"})
-            _start_all([server for group in self._groups for server in group[1:]])
-            watched: list[tuple[str, str]] = []
+            start_all([server for group in self._groups for server in group[1:]])
+            watched: list[str] = []
             for number, group in enumerate(self._groups):
                 name = _service(number)
                 watched += [
-                    ("sentinel monitor", f"{name} 127.0.0.1 {_port(group[0])} {QUORUM}"),
-                    ("sentinel down-after-milliseconds", f"{name} {DOWN_AFTER_MS}"),
-                    ("sentinel failover-timeout", f"{name} {3 * DOWN_AFTER_MS}"),
+                    f"sentinel monitor {name} 127.0.0.1 {_port(group[0])} {QUORUM}",
+                    f"sentinel down-after-milliseconds {name} {DOWN_AFTER_MS}",
+                    f"sentinel failover-timeout {name} {3 * DOWN_AFTER_MS}",
                 ]
-            self._sentinels = [
-                EmbeddedServer(arguments=("--sentinel",), lines=[f"{key} {value}" for key, value in watched])
-                for _ in range(SENTINELS)
-            ]
-            _start_all(self._sentinels)
+            self._sentinels = [EmbeddedServer(arguments=("--sentinel",), lines=watched) for _ in range(SENTINELS)]
+            start_all(self._sentinels)
             self._wait_until_ready()
         except BaseException:
             self.stop()
@@ -124,10 +120,8 @@ class ReplicatedServers(Startable):
             time.sleep(0.05)
 
     def _is_ready(self) -> bool:
-        for group in self._groups:
-            with redis.Redis.from_url(group[0].url) as client:
-                if str(client.info("replication")).count("'state': 'online'") < self._replicas:
-                    return False
+        if any(online_replicas(group[0].url) < self._replicas for group in self._groups):
+            return False
         for sentinel in self._sentinels:
             with redis.Redis.from_url(sentinel.url) as client:
                 for number in range(len(self._groups)):
@@ -135,6 +129,13 @@ class ReplicatedServers(Startable):
                     if known["num-other-sentinels"] != SENTINELS - 1 or known["num-slaves"] != self._replicas:
                         return False
         return True
+
+
+def online_replicas(url: str) -> int:
+    """Return how many replicas follow a server now."""
+    with redis.Redis.from_url(url) as client:
+        told = client.info("replication")
+    return sum(told[f"slave{number}"]["state"] == "online" for number in range(told["connected_slaves"]))
 
 
 def _service(number: int) -> str:
@@ -145,9 +146,3 @@ def _port(server: EmbeddedServer) -> int:
     port = urlsplit(server.url).port
     assert port is not None
     return port
-
-
-def _start_all(servers: list[EmbeddedServer]) -> None:
-    with ThreadPoolExecutor(max_workers=min(16, len(servers))) as pool:
-        for started in [pool.submit(server.start) for server in servers]:
-            started.result()

@@ -314,16 +314,23 @@ class EmbeddedServers(Startable):
         return tuple(server.url for server in self.servers)
 
     def start(self) -> None:
-        with ThreadPoolExecutor(max_workers=min(len(self.servers), _STARTS_AT_ONCE_MAX)) as pool:
-            starts = [pool.submit(server.start) for server in self.servers]
-        failures = [failure for failure in (start.exception() for start in starts) if failure is not None]
-        if failures:
+        try:
+            start_all(self.servers)
+        except BaseException:
             self.stop()
-            raise failures[0]
+            raise
 
     def stop(self) -> None:
         for server in reversed(self.servers):
             server.stop()
+
+
+def start_all(servers: Sequence[EmbeddedServer]) -> None:
+    """Start servers in parallel; raises the first failure, once all have tried."""
+    with ThreadPoolExecutor(max_workers=min(len(servers), _STARTS_AT_ONCE_MAX)) as pool:
+        starts = [pool.submit(server.start) for server in servers]
+    for start in starts:
+        start.result()
 
 
 def _kill_group(leader_pid: int) -> None:

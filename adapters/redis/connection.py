@@ -259,11 +259,17 @@ class RedisConnection:
         self._require_copies(copies)
 
     def _require_copies(self, copies: int) -> None:
-        if copies < self.replicas:
-            raise Unreachable(
-                f"only {copies} of the {self.replicas} replicas of Redis at {redacted(self.url)} that its URL wants "
-                "have what was written: it may still be lost"
-            )
+        if (lacking := self._lacking(copies)) is not None:
+            raise lacking
+
+    def _lacking(self, copies: int) -> Unreachable | None:
+        """Return what is wrong if so many replicas have what was written, None if these are enough."""
+        if copies >= self.replicas:
+            return None
+        return Unreachable(
+            f"only {copies} of the {self.replicas} replicas of Redis at {redacted(self.url)} that its URL wants "
+            "have what was written: it may still be lost"
+        )
 
     async def _run(self, script: Script, keys: Sequence[str], *arguments: Any) -> Any:
         if self._places is not None:
@@ -302,13 +308,8 @@ class RedisConnection:
         def replied(replies: list[Any], error: Exception | None) -> None:
             failed = error or next((reply for reply in replies if isinstance(reply, exceptions.RedisError)), None)
             if failed is None:
-                try:
-                    if copied:
-                        self._require_copies(replies[1])
-                except Unreachable as lacking:
-                    told(None, lacking)
-                else:
-                    told(replies[0], None)
+                lacking = self._lacking(replies[1]) if copied else None
+                told(replies[0] if lacking is None else None, lacking)
             elif isinstance(failed, TimeoutError):
                 told(None, Unreachable(f"Redis at {redacted(self.url)} does not answer: {_HANGS}"))
             else:

@@ -130,7 +130,7 @@ class Incoming:
     @property
     def inbox_events(self) -> int:
         """Events that the application has not taken."""
-        return self._inbox.events + self._replays.events + self._states.held_events
+        return self._untaken()[0]
 
     @property
     def has_next(self) -> bool:
@@ -357,18 +357,20 @@ class Incoming:
 
     def _is_full(self, factor: int = 1) -> bool:
         """Return whether what waits for the application exceeds the limits, multiplied by ``factor``."""
-        limits, inbox, states = self._limits, self._inbox, self._states
+        events, size = self._untaken()
+        return events >= factor * self._limits.inbox_events_max or size >= factor * self._limits.inbox_bytes_max
+
+    def _untaken(self) -> tuple[int, int]:
+        """Return how many events the application has not taken, and how many bytes they have."""
+        inbox, states = self._inbox, self._states
         events, size = inbox.events + states.held_events, inbox.bytes + states.held_bytes
         if self._replays:
             events, size = events + self._replays.events, size + self._replays.bytes
-        return events >= factor * limits.inbox_events_max or size >= factor * limits.inbox_bytes_max
-
-    @property
-    def _inbox_bytes(self) -> int:
-        return self._inbox.bytes + self._replays.bytes + self._states.held_bytes
+        return events, size
 
     def _waiting(self) -> str:
-        return f"{self.inbox_events:,} events of {self._inbox_bytes:,} bytes wait"
+        events, size = self._untaken()
+        return f"{events:,} events of {size:,} bytes wait"
 
     async def unsubscribe(self, regions: Iterable[str]) -> None:
         """See `Client.unsubscribe`."""

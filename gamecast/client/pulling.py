@@ -136,14 +136,7 @@ class Puller:
             if self._ended_replays:
                 self._report_ended_replays()
             coming = self._coming
-            if coming is None and not self._reading.locked():
-                self._asking += 1
-                try:
-                    async with self._reading:  # perhaps behind one that was woken before, and has left something
-                        batch = [] if self._current else await self._incoming.next_batch()
-                finally:
-                    self._asking -= 1
-            elif coming is None:
+            if coming is None:
                 batch = await self._read_while_asking()
             else:
                 await self._wait_for(coming, None)

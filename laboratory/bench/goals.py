@@ -167,7 +167,7 @@ def _knee(_: str, part: Mapping[str, Any]) -> Iterator[Goal]:
 
 
 def _sockets(_: str, part: Mapping[str, Any]) -> Iterator[Goal]:
-    own, theirs = part["peers"]["gamecast"], part["peers"].get("socketio")
+    own, theirs = part["peers"][OURS], part["peers"].get("socketio")
     for measure in ("p50_ms", "p99_ms") if theirs is not None else ():
         figure = f"WebSockets: {measure.removesuffix('_ms')}, x python-socketio"
         yield Goal(figure, _times(own[measure], theirs[measure]), _SOCKETS, at_most=True)

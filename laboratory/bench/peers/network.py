@@ -11,9 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
-import redis
-
 import gamecast
+from adapters.embedded.replicated import online_replicas
 from adapters.embedded.server import EmbeddedServer
 from adapters.urls import with_replicas
 from laboratory.bench.peers.peer import Deliver, Publish
@@ -94,8 +93,7 @@ class GamecastPeer(OnRedis):
 def _wait_for_replicas(master: EmbeddedServer, count: int) -> None:
     """Wait until a server's replicas follow it; raises `EmbeddedServerError`."""
     deadline = time.monotonic() + REPLICATED_S_MAX
-    with redis.Redis.from_url(master.url) as client:
-        while str(client.info("replication")).count("'state': 'online'") < count:
-            if time.monotonic() > deadline:
-                raise EmbeddedServerError(f"the replicas of {master.url} do not follow it")
-            time.sleep(0.01)
+    while online_replicas(master.url) < count:
+        if time.monotonic() > deadline:
+            raise EmbeddedServerError(f"the replicas of {master.url} do not follow it")
+        time.sleep(0.01)
