@@ -34,6 +34,15 @@ This is longer than a lease lasts and another candidate takes to try.
 logger = logging.getLogger("gamecast.manager")
 
 
+def pid_in(token: str) -> int:
+    """Return the process that has made a token."""
+    return int(token.split(":")[-2])
+
+
+def _token() -> str:
+    return f"{gethostname()}:{os.getpid()}:{os.urandom(8).hex()}"
+
+
 class Manager:
     """One leader candidate of a network."""
 
@@ -56,7 +65,7 @@ class Manager:
         self._resume_s = resume_s
         self._make_operator = make_operator
         self._ordering: Ordering = ordering
-        self._token = f"{gethostname()}:{os.getpid()}:{os.urandom(8).hex()}"
+        self._token = _token()
         self._stop = asyncio.Event()
         self._leader: Leader | None = None
         self.leads = False

@@ -37,6 +37,13 @@ from launcher.ending import BROKEN
 )
 @click.option("--lossy", is_flag=True, help="Two of the three Redis servers keep nothing over a restart, and say so.")
 @click.option(
+    "--replicas",
+    type=click.IntRange(0, 3),
+    default=0,
+    show_default=True,
+    help="Replicas of each Redis server, for which receipts wait.",
+)
+@click.option(
     "--keep",
     type=click.Path(path_type=Path, file_okay=False),
     metavar="DIR",
@@ -52,6 +59,7 @@ def chaos(
     servers: int,
     lossy: bool,
     walk: bool,
+    replicas: int,
     keep: Path | None,
     as_json: bool,
 ) -> None:
@@ -75,12 +83,18 @@ def chaos(
 
     With --lossy, events that a restart loses break no promise if a gap announces them in their place.
 
+    With --replicas, three sentinels promote a replica in place of a master that is killed or stopped, or that a
+    partition leaves alone with its clients; planned failovers come, too. Receipts wait for all replicas
+    (`gamecast node --replicas`), so nothing may be lost. Memory, disk and clocks are left alone.
+
     The seed fixes the schedule, not the run: the operating system schedules the processes. Clock jumps need Debian's
     libfaketime; if it is not installed, they are left out, and the report says so. A full disk is simulated by a limit
     on the size of the append-only file, at which Redis exits. This needs prlimit.
 
     Exit status: 0 if every promise was kept, 1 if not, 2 for wrong use, 3 if the network could not be started.
     """
+    if replicas and lossy:
+        raise UsageError("--replicas and --lossy exclude each other")
     directory = _directory(keep)
     with _progress(seconds) as report:
         outcome = asyncio.run(
@@ -92,6 +106,7 @@ def chaos(
                 lasting=keep is not None,
                 lossy=lossy,
                 walk=walk,
+                replicas=replicas,
                 progress=report,
                 command=run_daemon,
             )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import click
@@ -22,6 +22,7 @@ from gamecast.recording.deliverylog import log_file_name, published_beside, writ
 from gamecast.recording.deliverylogwriter import DeliveryLogWriter
 from gamecast.recording.options import Recording
 from laboratory.demo.journey import JOINS_PENDING_MAX
+from laboratory.demo.killing import KILL_SPEED, Killer, replicated, slowest_s, urls_of_masters
 from laboratory.demo.outcome import Outcome
 from laboratory.demo.plain import replay_plain
 from laboratory.demo.plain_roaming import replay_plain_roaming
@@ -122,6 +123,18 @@ class _Servers(click.ParamType[int | None]):
     "extra 'recording'.",
 )
 @click.option(
+    "--replicas",
+    type=click.IntRange(0, 3),
+    default=0,
+    show_default=True,
+    help="Replicas of each redis-server, for which receipts wait, and sentinels.",
+)
+@click.option(
+    "--kill",
+    is_flag=True,
+    help=f"With --replicas: kill a master in the middle of the match. --speed 0 counts as {KILL_SPEED:g}.",
+)
+@click.option(
     "--joint",
     is_flag=True,
     help="Instead, have two players trade between two zones, and count the trades that are torn. They bid by two "
@@ -150,6 +163,8 @@ def demo(
     node_hosts: str | None,
     protocol: str | None,
     record: Path | None,
+    replicas: int,
+    kill: bool,
     joint: bool,
     as_json: bool,
 ) -> None:
@@ -171,6 +186,9 @@ def demo(
     With --protocol, a classic protocol orders the events. Its assumptions must hold in a match, where regions overlap.
     A protocol whose assumptions do not hold is refused, and one that would fit is named.
 
+    With --replicas 1 --kill, a master is killed in the middle of the match, and a replica takes over: nothing is lost,
+    and the orders stay one.
+
     With --joint, nothing is replayed: see there.
 
     Exit status: 0 if gamecast, or the protocol, kept every promise, 1 if not, 2 for wrong input, 3 if a server could
@@ -190,6 +208,10 @@ def demo(
         raise UsageError(
             f"--protocol {protocol} has fixed groups and no delays between hosts: leave out --roam and --wan"
         )
+    if kill and not replicas:
+        raise UsageError("--kill kills a master, and a replica takes over: also give --replicas 1")
+    if replicas and (roam or wan is not None or protocol is not None):
+        raise UsageError("--replicas goes with no --roam, --wan and --protocol")
     standing = _standing(wan, rtt, hosts, node_hosts, nodes, servers)
     if standing is not None:
         if roam:
@@ -219,6 +241,17 @@ def demo(
         outcome = asyncio.run(_run_protocol(workload, protocol, nodes=nodes, speed=speed))
     elif standing is not None:
         outcome, report = asyncio.run(_run_wan(workload, standing, nodes=nodes, speed=speed, record=recording))
+    elif replicas:
+        outcome = asyncio.run(
+            _run_replicated(
+                workload,
+                nodes=nodes,
+                replicas=replicas,
+                kill=kill,
+                speed=speed or (KILL_SPEED if kill else 0.0),
+                record=recording,
+            )
+        )
     else:
         outcome = asyncio.run(_run(workload, nodes=nodes, speed=speed, record=recording))
     if record is not None:
@@ -310,6 +343,39 @@ async def _run(workload: Workload, *, nodes: int, speed: float, record: Recordin
                 same = dict.fromkeys(workload.servers, urls)
                 plain = await replay_plain(workload, same, speed=speed, progress=progress)
     return Outcome(workload, plan, ours, plain)
+
+
+async def _run_replicated(
+    workload: Workload, *, nodes: int, replicas: int, kill: bool, speed: float, record: Recording | None
+) -> Outcome:
+    expected = sum(workload.expected_deliveries().values())
+    with _progress(expected) as begin:
+        async with AsyncExitStack() as opened:
+            network = await opened.enter_async_context(replicated(nodes, replicas))
+            servers = network.replicated
+            assert servers is not None
+            killer = Killer(servers, network.url, begin("gamecast"), expected)
+            killing = asyncio.create_task(killer.kill(), name="demo kill") if kill else None
+            try:
+                ours, client = await replay(
+                    opened,
+                    workload,
+                    nodes=nodes,
+                    speed=speed,
+                    progress=killer.progress,
+                    record=record,
+                    url=network.url,
+                )
+                killed = replace(await killing, slowest_s=slowest_s(ours)) if killing is not None else None
+            finally:
+                if killing is not None:
+                    killing.cancel()
+            plan = await client.plan()
+            if plan is None:
+                raise PlanError("the network has no plan after a replay")
+            same = dict.fromkeys(workload.servers, await asyncio.to_thread(urls_of_masters, servers, nodes))
+            plain = await replay_plain(workload, same, speed=speed, progress=begin("plain Pub/Sub"))
+    return Outcome(workload, plan, ours, plain, killed)
 
 
 async def _run_protocol(workload: Workload, protocol: str, *, nodes: int, speed: float) -> ProtocolOutcome:

@@ -52,10 +52,11 @@ class EmbeddedNetwork(RedisNetwork):
         """Role → user."""
         password = secrets.token_urlsafe(PASSWORD_BYTES) if secure else None
         self._node_count = parse_node_count(parts.query)
-        self._replicated = ReplicatedServers(self._node_count, replicas) if replicas else None
+        self.replicated = ReplicatedServers(self._node_count, replicas) if replicas else None
+        """The servers, if they have replicas."""
         if replicas and secure:
             raise UsageError("a private network is either secure or has replicas")
-        self._servers = self._replicated or EmbeddedServers(self._node_count, password=password)
+        self._servers = self.replicated or EmbeddedServers(self._node_count, password=password)
         self._keeping: asyncio.Task[None] | None = None
         self._begin_at = partial(
             super().__init__, ordering=ordering, retention_events=retention_events, resume_s=resume_s
@@ -77,15 +78,15 @@ class EmbeddedNetwork(RedisNetwork):
             except BaseException:
                 await self._servers.stop_async()
                 raise
-        if self._replicated is not None:
-            self._keeping = asyncio.create_task(self._replicated.keep(), name="gamecast keep servers")
+        if self.replicated is not None:
+            self._keeping = asyncio.create_task(self.replicated.keep(), name="gamecast keep servers")
         self._begin_at(self.url_of("manager"))
         self._is_private = True
         self._started = True
         await super().open()
         for number, url in enumerate(self._servers.urls, start=1):
             known = without_user(url) if self.users else url
-            may_lose = number > 1 and self._replicated is None
+            may_lose = number > 1 and self.replicated is None
             await self.register_node(f"n{number}", known if number > 1 else "", may_lose=may_lose)
         if len(self._servers.urls) > 1:
             self._relays = RedisRelays(self.url_of("relay"))

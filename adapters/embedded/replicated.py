@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from urllib.parse import urlsplit
 
 import redis
@@ -17,6 +17,7 @@ from sequencing.errors import EmbeddedServerError
 SENTINELS, QUORUM = 3, 2
 DOWN_AFTER_MS = 2_000
 READY_S_MAX = 20.0
+ASK_S_MAX = 2.0
 LOOK_S = 0.5
 """How often `keep` looks for servers that have died."""
 
@@ -30,8 +31,10 @@ class ReplicatedServers(Startable):
     `EmbeddedServerError`.
     """
 
-    def __init__(self, count: int, replicas: int) -> None:
-        self._replicas = replicas
+    def __init__(self, count: int, replicas: int, *, announced: Callable[[EmbeddedServer], int] | None = None) -> None:
+        """``announced``: called for each server once it runs; returns the port by which all others reach it, for
+        servers behind proxies."""
+        self.replicas = replicas
         settings = {
             "appendonly": "yes",
             "repl-diskless-sync-delay": "0",
@@ -40,32 +43,43 @@ class ReplicatedServers(Startable):
         }
         self._groups = [[EmbeddedServer(settings=settings) for _ in range(1 + replicas)] for _ in range(count)]
         self._sentinels: list[EmbeddedServer] = []
+        self._announced = announced
+        self._ports: dict[int, EmbeddedServer] = {}
+        """By which port each server is reached."""
 
     @property
     def urls(self) -> tuple[str, ...]:
         """The URL of each group: that of its master, wherever it is."""
         sentinels = ",".join(f"127.0.0.1:{_port(sentinel)}" for sentinel in self._sentinels)
         services = (f"redis+sentinel://{sentinels}/{_service(group)}" for group in range(len(self._groups)))
-        return tuple(with_replicas(url, self._replicas) for url in services)
+        return tuple(with_replicas(url, self.replicas) for url in services)
 
     @property
     def servers(self) -> tuple[EmbeddedServer, ...]:
         """All servers but the sentinels: for each group, the first master first."""
         return tuple(server for group in self._groups for server in group)
 
+    @property
+    def sentinels(self) -> Mapping[str, EmbeddedServer]:
+        """Name → a sentinel."""
+        return {f"sentinel-{number}": sentinel for number, sentinel in enumerate(self._sentinels, start=1)}
+
     def start(self) -> None:
         """Start everything; return when replicas and sentinels know all there is to know."""
         try:
-            start_all([group[0] for group in self._groups])
-            for group in self._groups:
-                for server in group[1:]:
-                    server.change({"replicaof": f"127.0.0.1 {_port(group[0])}"})
-            start_all([server for group in self._groups for server in group[1:]])
+            start_all(self.servers)
             watched: list[str] = []
             for number, group in enumerate(self._groups):
+                first, *others = (self._announce(server) for server in group)
+                for server, port in zip(group[1:], others, strict=True):
+                    server.change(_follows(first))
+                    with _asking(server.url) as client:
+                        client.replicaof("127.0.0.1", first)
+                    self._ports[port] = server
+                self._ports[first] = group[0]
                 name = _service(number)
                 watched += [
-                    f"sentinel monitor {name} 127.0.0.1 {_port(group[0])} {QUORUM}",
+                    f"sentinel monitor {name} 127.0.0.1 {first} {QUORUM}",
                     f"sentinel down-after-milliseconds {name} {DOWN_AFTER_MS}",
                     f"sentinel failover-timeout {name} {3 * DOWN_AFTER_MS}",
                 ]
@@ -88,25 +102,61 @@ class ReplicatedServers(Startable):
             for number, group in enumerate(self._groups):
                 for server in group:
                     if server.has_ended:
-                        await asyncio.to_thread(self._bring_back, number, server)
+                        await asyncio.to_thread(self._keep, number, server)
 
     def master(self, number: int) -> EmbeddedServer:
-        """Return the server that most sentinels name as the master of a group."""
+        """Return the server that most sentinels name as the master of a group. Raises redis-py's errors."""
         named: list[int] = []
         for sentinel in self._sentinels:
-            with redis.Redis.from_url(sentinel.url) as client:
+            with _asking(sentinel.url) as client:
                 named.append(int(client.sentinel_get_master_addr_by_name(_service(number))[1]))
-        port = max(named, key=named.count)
-        return next(server for server in self._groups[number] if _port(server) == port)
+        return self._ports[max(named, key=named.count)]
 
-    def _bring_back(self, number: int, server: EmbeddedServer) -> None:
+    def members(self, number: int) -> tuple[EmbeddedServer, ...]:
+        """Return the servers of a group, of which one is the master."""
+        return tuple(self._groups[number])
+
+    def bring_back(self, number: int, dead: EmbeddedServer) -> bool:
+        """Start a dead server again as a replica; return False, with nothing done, while it is not replaced.
+
+        With less than its replicas have, it would take that from them. Raises redis-py's errors.
+        """
+        master = self.master(number)
+        if master is dead or master.has_ended:
+            return False
+        dead.kill()
+        port = next(port for port, server in self._ports.items() if server is master)
+        dead.change(_follows(port))
+        dead.restart()
+        return True
+
+    def fail_over(self, number: int) -> None:
+        """Have a replica promoted although the master is well. Raises redis-py's errors."""
+        with _asking(self._sentinels[0].url) as client:
+            client.execute_command("SENTINEL", "FAILOVER", _service(number))
+
+    def is_whole(self, number: int) -> bool:
+        """Return whether a group has a master that all its replicas follow."""
         try:
-            master = self.master(number)
-            if master is server or master.has_ended:
-                return  # with less than its replicas have, it would take that from them
-            server.kill()
-            server.change({"replicaof": f"127.0.0.1 {_port(master)}"})
-            server.restart()
+            return online_replicas(self.master(number).url) >= self.replicas
+        except (redis.RedisError, KeyError):
+            return False
+
+    def _announce(self, server: EmbeddedServer) -> int:
+        """Have a server tell by which port it is reached; return it."""
+        if self._announced is None:
+            return _port(server)
+        told = {"replica-announce-ip": "127.0.0.1", "replica-announce-port": str(self._announced(server))}
+        server.change(told)
+        with _asking(server.url) as client:
+            for name, value in told.items():
+                client.config_set(name, value)
+        return int(told["replica-announce-port"])
+
+    def _keep(self, number: int, dead: EmbeddedServer) -> None:
+        try:
+            if not self.bring_back(number, dead):
+                return
         except (redis.RedisError, EmbeddedServerError) as error:
             logger.warning("a private redis-server that has died does not come back yet: %s", error)
         else:
@@ -120,22 +170,32 @@ class ReplicatedServers(Startable):
             time.sleep(0.05)
 
     def _is_ready(self) -> bool:
-        if any(online_replicas(group[0].url) < self._replicas for group in self._groups):
+        if any(online_replicas(group[0].url) < self.replicas for group in self._groups):
             return False
         for sentinel in self._sentinels:
-            with redis.Redis.from_url(sentinel.url) as client:
+            with _asking(sentinel.url) as client:
                 for number in range(len(self._groups)):
                     known: Mapping[str, object] = client.sentinel_master(_service(number))
-                    if known["num-other-sentinels"] != SENTINELS - 1 or known["num-slaves"] != self._replicas:
+                    if known["num-other-sentinels"] != SENTINELS - 1 or known["num-slaves"] != self.replicas:
                         return False
         return True
 
 
 def online_replicas(url: str) -> int:
-    """Return how many replicas follow a server now."""
-    with redis.Redis.from_url(url) as client:
+    """Return how many replicas follow a server now; none, if it is a replica. Raises redis-py's errors."""
+    with _asking(url) as client:
         told = client.info("replication")
+    if told["role"] != "master":
+        return 0
     return sum(told[f"slave{number}"]["state"] == "online" for number in range(told["connected_slaves"]))
+
+
+def _asking(url: str) -> redis.Redis:
+    return redis.Redis.from_url(url, socket_timeout=ASK_S_MAX)
+
+
+def _follows(port: int) -> Mapping[str, str]:
+    return {"replicaof": f"127.0.0.1 {port}"}
 
 
 def _service(number: int) -> str:

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from adapters.embedded.server import EmbeddedServer
 from adapters.redis.connection import RedisConnection
 from laboratory.chaos.clock import ClockedServer, clock_library
-from laboratory.chaos.network import Network
-from laboratory.chaos.schedule import LEADER, Fault, Kind
+from laboratory.chaos.failovers import befall
+from laboratory.chaos.network import NODES, Network
+from laboratory.chaos.schedule import LEADER, OF_GROUPS, Fault, Kind
 from laboratory.patience import Deadline
 
 DISK_ROOM_BYTES = 7
@@ -94,6 +95,10 @@ async def _strike(network: Network, fault: Fault, whom: str, token: str | None) 
     note, took_over = "", False
     seconds = fault.duration_s
     match fault.kind:
+        case kind if kind in OF_GROUPS:
+            assert network.groups is not None
+            number = NODES.index(whom)
+            note = await befall(network.groups, network.proxy_of, kind, number, seconds)
         case Kind.REDIS_KILLED:
             await _kill_redis(network.redis[whom], seconds)
         case Kind.REDIS_STOPPED:

@@ -8,11 +8,16 @@ from __future__ import annotations
 import asyncio
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
+import redis
+
+from adapters.embedded.replicated import ReplicatedServers
+from adapters.embedded.server import EmbeddedServer
+from adapters.manager import pid_in
 from adapters.redis.connection import RedisConnection
 from adapters.redis.control import RedisControl
 from adapters.redis.controlkeys import ControlKeys
@@ -34,8 +39,8 @@ MANAGERS = ("manager-1", "manager-2")
 
 REGIONS = tuple(f"region-{letter}" for letter in "abcdefghij")
 
-NODE_URL = "node"
-"""The port of a proxy by which all processes reach the node; the control's proxy has one more for each process."""
+ENTRY = "entry"
+"""The port of a proxy."""
 
 CHECK_EVERY_S = 0.2
 START_AGAIN_S = 0.5
@@ -62,25 +67,32 @@ class Network:
         lasting: bool,
         lossy: bool,
         walk: bool,
+        replicas: int,
         clock_library: Path | None,
         command: Callable[..., None],
     ) -> None:
         """``directory``: where all logs go, removed with this process unless ``lasting``; ``lossy``: only the first
         node keeps its data, the others have nothing after a restart, and say so; ``walk``: whether servers only go from
-        a region to the next ones; ``clock_library``: the library that makes the clocks of Redis servers jump;
+        a region to the next ones; ``replicas``: of each node, for which receipts wait; ``clock_library``: the library
+        that makes the clocks of Redis servers jump, where they have no replicas;
         ``command``: runs ``gamecast ARGUMENTS`` in a process of its own, so it can be pickled."""
         self.directory = directory
         self.server_names = tuple(f"server-{number}" for number in range(1, servers + 1))
         self.relay_names = tuple(f"relay-{node}" for node in NODES)
         self.board = Board(servers)
         self.losing = frozenset(NODES[1:]) if lossy else frozenset[str]()
-        self.redis = {
-            node: ClockedServer(
-                Clock(directory / f"clock-{node}", clock_library), appendfsync=None if node in self.losing else "always"
-            )
-            for node in NODES
-        }
+        self.redis: dict[str, ClockedServer] = {}
+        """Node → its only server."""
+        self.groups: ReplicatedServers | None = None
+        """A master and its replicas for each node."""
+        if replicas:
+            self.groups = ReplicatedServers(len(NODES), replicas, announced=self._announced)
+        else:
+            self.redis = {node: self._server(node, clock_library) for node in NODES}
         self.proxies: dict[str, Proxy] = {}
+        """Node → the proxy before its only server."""
+        self.proxy_of: dict[EmbeddedServer, Proxy] = {}
+        """Server → the proxy before it."""
         self.children: dict[str, Child] = {}
         self.ended_by_themselves: list[tuple[str, int, int]] = []
         """(process, status, when in ns)."""
@@ -91,6 +103,10 @@ class Network:
         self._command = command
         self._guard = Guard(None if lasting else directory)
         self._supervisor: asyncio.Task[None] | None = None
+
+    def _server(self, node: str, clock_library: Path | None) -> ClockedServer:
+        clock = Clock(self.directory / f"clock-{node}", clock_library)
+        return ClockedServer(clock, appendfsync=None if node in self.losing else "always")
 
     def delivery_file(self, server: str) -> Path:
         """Return the file of a server's notes."""
@@ -108,28 +124,47 @@ class Network:
         await self.close()
 
     async def _start(self) -> None:
-        await asyncio.gather(*(server.start_async() for server in self.redis.values()))
-        everybody = (*self.relay_names, *MANAGERS, *self.server_names)
-        for node, server in self.redis.items():
-            labels = (NODE_URL, *everybody) if node == NODES[0] else (NODE_URL,)
-            name = f"proxy-{node}"
-            port = int(server.url.rpartition(":")[2])
-            self.proxies[node] = proxy = Proxy(name, port, labels, self.directory / f"{name}.log", self._guard)
-            proxy.start()
-        control = self.proxies[NODES[0]]
+        urls = await self._start_servers()
+        control = urls[NODES[0]]
         for node, name in zip(NODES, self.relay_names, strict=True):
-            url = self.proxies[node].url(NODE_URL)
             loses = "--may-lose" if node in self.losing else "--keeps-all"
-            self._add(name, "node", "--name", node, "--redis", url, "--control", control.url(name), loses)
+            self._add(name, "node", "--name", node, "--redis", urls[node], "--control", control, loses)
         for name in MANAGERS:
-            self._add(name, "manager", "--control", control.url(name))
+            self._add(name, "manager", "--control", control)
         await self._registered()
         for number, name in enumerate(self.server_names):
             file = str(self.delivery_file(name))
-            task = name, number, control.url(name), REGIONS, self._seed, file, self.board, self._walk
+            task = name, number, control, REGIONS, self._seed, file, self.board, self._walk
             self.children[name] = Child(name, serve, task, self.directory / f"{name}.log", self._guard)
             self.children[name].start()
         self._supervisor = asyncio.create_task(self._supervise(), name="chaos supervisor")
+
+    async def _start_servers(self) -> dict[str, str]:
+        """Start the servers and the proxies before them; return node → URL for all processes."""
+        if self.groups is not None:
+            await self.groups.start_async()
+            return dict(zip(NODES, self.groups.urls, strict=True))
+        await asyncio.gather(*(server.start_async() for server in self.redis.values()))
+        self.proxies = {node: self._proxy(f"proxy-{node}", server) for node, server in self.redis.items()}
+        return {node: proxy.url(ENTRY) for node, proxy in self.proxies.items()}
+
+    def _announced(self, server: EmbeddedServer) -> int:
+        return self._proxy(f"proxy-{len(self.proxy_of)}", server).ports[ENTRY]
+
+    def _proxy(self, name: str, server: EmbeddedServer) -> Proxy:
+        port = int(server.url.rpartition(":")[2])
+        self.proxy_of[server] = proxy = Proxy(name, port, (ENTRY,), self.directory / f"{name}.log", self._guard)
+        proxy.start()
+        return proxy
+
+    async def server_url(self, node: str) -> str:
+        """Return the URL of a node's server, past the proxies. Raises `NetworkError`."""
+        if self.groups is None:
+            return self.redis[node].url
+        try:
+            return (await asyncio.to_thread(self.groups.master, NODES.index(node))).url
+        except (redis.RedisError, KeyError) as error:
+            raise NetworkError(f"the master of {node} is not known: {error!r}") from error
 
     def _add(self, name: str, *arguments: str) -> None:
         self.children[name] = Child(name, self._command, arguments, self.directory / f"{name}.log", self._guard)
@@ -138,7 +173,7 @@ class Network:
     async def _registered(self) -> None:
         """Wait until all nodes are registered: else the first servers would plan without them."""
         deadline = Deadline(30.0)
-        connection = RedisConnection(self.redis[NODES[0]].url)
+        connection = RedisConnection(await self.server_url(NODES[0]))
         try:
             while await connection.call("HLEN", ControlKeys.nodes) < len(NODES):
                 ended = {name: status for name, child in self.children.items() if (status := child.ended()) is not None}
@@ -164,7 +199,10 @@ class Network:
 
     async def leader(self) -> tuple[str | None, str | None]:
         """Return the token that has the lease, and the name of the process that stands with it, each if known."""
-        connection = RedisConnection(self.redis[NODES[0]].url)
+        try:
+            connection = RedisConnection(await self.server_url(NODES[0]))
+        except NetworkError:
+            return None, None
         try:
             token = await connection.call("GET", ControlKeys.lease, timeout_s=ASK_S_MAX)
         except GamecastError:
@@ -173,13 +211,15 @@ class Network:
             await connection.close()
         if token is None:
             return None, None
-        return token.decode(), self.proxies[NODES[0]].who(token.decode())
+        holder = pid_in(token.decode())
+        running = ((name, child) for name, child in self.children.items() if child.running)
+        return token.decode(), next((name for name, child in running if child.pid == holder), None)
 
     async def kept(self) -> list[Kept]:
         """Return the events in the egress streams; raises `NetworkError` if a server does not answer."""
         found: list[Kept] = []
-        for node, server in self.redis.items():
-            connection = RedisConnection(server.url)
+        for node in NODES:
+            connection = RedisConnection(await self.server_url(node))
             try:
                 prefix = NodeKeys(node).egress(0, "").removesuffix("0:")
                 for key in await connection.call("KEYS", prefix + "*"):
@@ -194,7 +234,7 @@ class Network:
 
     async def plan(self) -> Plan:
         """Return the plan that managers go on from; raises `NetworkError` if there is none."""
-        control = RedisControl(self.redis[NODES[0]].url)
+        control = RedisControl(await self.server_url(NODES[0]))
         try:
             record = await control.record()
         finally:
@@ -240,9 +280,17 @@ class Network:
 
     def keep_redis_logs(self) -> None:
         """Put the logs of the Redis servers beside the others."""
-        for node, server in self.redis.items():
+        for name, server in self._servers():
             with suppress(OSError, GamecastError):
-                shutil.copyfile(server.directory / "redis.log", self.directory / f"redis-{node}.log")
+                shutil.copyfile(server.directory / "redis.log", self.directory / f"redis-{name}.log")
+
+    def _servers(self) -> Iterator[tuple[str, EmbeddedServer]]:
+        yield from self.redis.items()
+        if self.groups is not None:
+            for number, node in enumerate(NODES):
+                members = self.groups.members(number)
+                yield from ((f"{node}-{place}", server) for place, server in enumerate(members, start=1))
+            yield from self.groups.sentinels.items()
 
     async def close(self) -> None:
         """Kill everything; the directory stays until `release`, or for as long as this process."""
@@ -250,10 +298,11 @@ class Network:
             self._supervisor.cancel()
         for child in self.children.values():
             child.kill()
-        for proxy in self.proxies.values():
+        for proxy in self.proxy_of.values():
             proxy.stop()
         self.keep_redis_logs()
-        await asyncio.gather(*(server.stop_async() for server in self.redis.values()))
+        everything = [*self.redis.values(), *([self.groups] if self.groups is not None else [])]
+        await asyncio.gather(*(each.stop_async() for each in everything))
 
     def release(self, *, keep: bool) -> None:
         """Remove the directory, unless it is to last or to be kept now."""

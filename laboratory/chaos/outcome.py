@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -46,6 +46,7 @@ class Outcome:
     directory: Path
     lasting: bool
     lossy: bool
+    replicas: int = 0
     left_out: tuple[Kind, ...] = ()
 
     @property
@@ -78,6 +79,7 @@ class Outcome:
             "servers": self.servers,
             "nodes": len(NODES),
             "lossy": self.lossy,
+            "replicas": self.replicas,
             "faults": dict(sorted(self.faults.items())),
             "faults_total": len(self.struck),
             "faults_scheduled": self.scheduled,
@@ -100,6 +102,7 @@ class Outcome:
             "longest_stall_s": round(recovery.longest_stall.seconds, 3),
             "longest_silence_s": round(recovery.longest_silence.seconds, 3),
             "recovery_s": recovery.by_kind(),
+            "waits_s": recovery.waits_by_kind(),
             "unrecovered": recovery.unrecovered,
             "settled_s": round(self.settled_s, 3),
             "epochs": self.epochs,
@@ -163,13 +166,12 @@ class Outcome:
         yield self._conclusion()
 
     def _faults_table(self) -> Table:
-        table = Table("fault", "times", "recovered after (median)", "(longest)")
+        table = Table("fault", "times", "recovered after (median)", "(longest)", "an event took (median)", "(longest)")
         for column in table.columns[1:]:
             column.justify = "right"
-        by_kind = self.recovery.by_kind()
+        by_kind, waits = self.recovery.by_kind(), self.recovery.waits_by_kind()
         for kind, times in sorted(self.faults.items()):
-            found = by_kind.get(kind)
-            figures = (f"{found['median']:.2f} s", f"{found['max']:.2f} s") if found else ("–", "–")
+            figures = *_figures(by_kind.get(kind)), *_figures(waits.get(kind))
             table.add_row(kind.replace("_", " "), str(times), *figures)
         return table
 
@@ -179,6 +181,10 @@ class Outcome:
         shown = [_short(violation) for violation in self.judgement.violations[:VIOLATIONS_SHOWN]]
         said = "\n".join(["gamecast broke a promise:", *shown, f"All logs are in {self.directory}."])
         return Panel(Text(said), style="bold red")
+
+
+def _figures(found: Mapping[str, float] | None) -> tuple[str, str]:
+    return (f"{found['median']:.2f} s", f"{found['max']:.2f} s") if found else ("–", "–")
 
 
 def _counted(broken: int) -> Text:

@@ -1,7 +1,7 @@
 """A TCP proxy before a Redis server, in a process of its own, that can cut connections and hold bytes back.
 
-It listens on several ports, so that it can distinguish the processes. It notes the leader candidates: the lease in the
-control Redis names its holder by a token, which managers send when they check it.
+It distinguishes clients from replicas and sentinels, so that it can put a master and its clients on one side of a
+partition, and all others on the other.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from laboratory.processes.forwarding import CHUNK_BYTES, Forwarder, ForwarderPro
 CUT_WITHIN_S = 0.1
 """A connection on which no reply comes within this time is cut all the same."""
 
-_TOKEN = re.compile(rb"\r\n(?:look|keep)\r\n\$\d+\r\n([^\r]+)\r\n")
+_INNER = re.compile(rb"\r\nREPLCONF\r\n|\r\nsentinel-[0-9a-f]{8}-", re.IGNORECASE)
+"""What replicas and sentinels say when they have connected."""
 
 
 class Proxy(ForwarderProcess):
@@ -37,14 +38,13 @@ class Proxy(ForwarderProcess):
         """Let no byte pass, either way, until `flow`."""
         self.ask("hold")
 
+    def part(self) -> None:
+        """Let no byte of replicas and sentinels pass, either way, until `flow`."""
+        self.ask("part")
+
     def flow(self) -> None:
         """Let everything pass again."""
         self.ask("flow")
-
-    def who(self, token: str) -> str | None:
-        """Return the label of the leader candidate with a token, None if none has shown it."""
-        label: str | None = self.ask("who", token)
-        return label
 
 
 def _serve(target_port: int, labels: Sequence[str], pipe: Connection) -> None:
@@ -56,7 +56,8 @@ class _Serving(Forwarder):
         super().__init__(dict.fromkeys(labels, target_port), pipe)
         self._flowing = asyncio.Event()
         self._flowing.set()
-        self._token_of: dict[str, str] = {}
+        self._is_whole = asyncio.Event()
+        self._is_whole.set()
 
     async def admit(self) -> None:
         await self._flowing.wait()
@@ -70,20 +71,22 @@ class _Serving(Forwarder):
                 return len(self.links)
             case "hold":
                 self._flowing.clear()
+            case "part":
+                self._is_whole.clear()
             case "flow":
                 self._flowing.set()
-            case "who":
-                return self._token_of.get(arguments[0])
+                self._is_whole.set()
         return None
 
     async def carry(
         self, link: Link, *, back: bool, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
         while chunk := await reader.read(CHUNK_BYTES):
-            if not back:
-                for token in _TOKEN.findall(chunk):
-                    self._token_of[token.decode(errors="replace")] = link.label
+            if not back and _INNER.search(chunk):
+                link.is_inner = True
             await self._flowing.wait()
+            if link.is_inner:
+                await self._is_whole.wait()
             if back and link.doomed and len(chunk) > 1:
                 writer.write(chunk[: len(chunk) // 2])
                 await writer.drain()

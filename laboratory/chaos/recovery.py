@@ -40,19 +40,30 @@ class Recovery:
     """``seconds``: kind → for each fault, in the order of their ends, the time from its end (or that of the last fault
     that overlapped with its recovery) until an event published after that was delivered at each server;
     ``unrecovered``: faults after which this did not happen before the end of the traffic; ``longest_stall``: without
-    any current fault but those of `EXCUSE_NOBODY`; ``longest_silence``: while others were struck."""
+    any current fault but those of `EXCUSE_NOBODY`; ``longest_silence``: while others were struck; ``waits``: kind → for
+    each fault, how long the slowest delivery of what was published during it took, at a server that was not struck
+    meanwhile."""
 
     seconds: Mapping[Kind, Sequence[float]]
+    waits: Mapping[Kind, Sequence[float]]
     unrecovered: int
     longest_stall: Stall
     longest_silence: Stall
 
     def by_kind(self) -> dict[str, dict[str, float]]:
         """Return median and maximum of each kind, in seconds."""
-        return {
-            str(kind): {"median": round(median(seconds), 3), "max": round(max(seconds), 3)}
-            for kind, seconds in sorted(self.seconds.items())
-        }
+        return _by_kind(self.seconds)
+
+    def waits_by_kind(self) -> dict[str, dict[str, float]]:
+        """Return the same of `waits`."""
+        return _by_kind(self.waits)
+
+
+def _by_kind(figures: Mapping[Kind, Sequence[float]]) -> dict[str, dict[str, float]]:
+    return {
+        str(kind): {"median": round(median(seconds), 3), "max": round(max(seconds), 3)}
+        for kind, seconds in sorted(figures.items())
+    }
 
 
 def measure(notes: Notes, struck: Sequence[Struck], *, begin_ns: int, end_ns: int) -> Recovery:
@@ -80,6 +91,7 @@ def measure(notes: Notes, struck: Sequence[Struck], *, begin_ns: int, end_ns: in
                 silences += _pauses(life, since_awake, until_awake)
     return Recovery(
         seconds,
+        _waits(notes, struck),
         unrecovered,
         max(stalls, key=lambda stall: stall.seconds),
         max(silences, key=lambda stall: stall.seconds),
@@ -108,6 +120,30 @@ def _recovery(fault: Struck, struck: Sequence[Struck], reached: Mapping[str, _Re
         if not disturbing:
             return at, recovered
         at = max(disturbing)
+
+
+def _waits(notes: Notes, struck: Sequence[Struck]) -> dict[Kind, list[float]]:
+    taken: list[tuple[float, float]] = []
+    """(Published, how long it took), of each delivery, in ns."""
+    for server, lives in _by_server(notes).items():
+        own = sorted((fault.begin_ns, fault.end_ns) for fault in struck if fault.whom == server)
+        for life in lives:
+            for delivered in life.session.deliveries:
+                published = notes.published_ns.get(delivered.event)
+                if published is not None and _is_within_none(own, published, at := delivered.at_ms * 1e6):
+                    taken.append((published, at - published))
+    taken.sort()
+    published_at = [published for published, _ in taken]
+    waits: dict[Kind, list[float]] = defaultdict(list)
+    for fault in struck:
+        first, last = bisect_left(published_at, fault.begin_ns), bisect_left(published_at, fault.end_ns)
+        if first < last:
+            waits[fault.kind].append(max(took for _, took in taken[first:last]) / 1e9)
+    return waits
+
+
+def _is_within_none(faults: Sequence[Interval], since: float, until: float) -> bool:
+    return not any(begin < until and end > since for begin, end in faults)
 
 
 class _Reached:

@@ -18,7 +18,7 @@ from laboratory.chaos.network import MANAGERS, NODES, ChaosError, Network
 from laboratory.chaos.notes import Kept, read_notes, write_kept
 from laboratory.chaos.outcome import Outcome
 from laboratory.chaos.recovery import measure
-from laboratory.chaos.schedule import Fault, Kind, make_schedule
+from laboratory.chaos.schedule import DEALT, DEALT_WITH_REPLICAS, Fault, Kind, make_schedule
 from laboratory.patience import Deadline
 from sequencing.plan import Plan
 
@@ -47,18 +47,19 @@ async def run_chaos(
     lasting: bool,
     lossy: bool,
     walk: bool,
+    replicas: int,
     progress: Progress,
     command: Callable[..., None],
 ) -> Outcome:
     """Run a network under the faults of a seed and judge it; all logs are in ``directory``, which goes with this
     process unless it is to be ``lasting``; ``lossy``: two of three nodes keep nothing over a restart; ``walk``: servers
-    only go from a region to the next ones, and say so beforehand; ``command``: see `Network`.
+    only go from a region to the next ones, and say so beforehand; ``replicas``, ``command``: see `Network`.
 
     Raises `ChaosError` when the network cannot be started, `EmbeddedServerError` without Redis. Cancelled, it ends all
     that it started.
     """
-    left_out = await asyncio.to_thread(cannot)
-    library = clock_library() if Kind.CLOCK_JUMPED not in left_out else None
+    left_out = () if replicas else await asyncio.to_thread(cannot)
+    library = None if replicas or Kind.CLOCK_JUMPED in left_out else clock_library()
     network = Network(
         directory,
         servers=servers,
@@ -66,6 +67,7 @@ async def run_chaos(
         lasting=lasting,
         lossy=lossy,
         walk=walk,
+        replicas=replicas,
         clock_library=library,
         command=command,
     )
@@ -77,6 +79,7 @@ async def run_chaos(
         managers=MANAGERS,
         servers=network.server_names,
         without=left_out,
+        deal=DEALT_WITH_REPLICAS if replicas else DEALT,
     )
     try:
         outcome = await _run(network, faults, seed, seconds, progress, lasting=lasting, left_out=left_out)
@@ -143,6 +146,7 @@ async def _run(
         directory=network.directory,
         lasting=lasting,
         lossy=bool(network.losing),
+        replicas=network.groups.replicas if network.groups is not None else 0,
         left_out=left_out,
     )
 

@@ -6,7 +6,7 @@ recover. Kinds are dealt like cards, so that each comes up before one comes up a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from random import Random
@@ -31,15 +31,30 @@ class Kind(StrEnum):
     MEMORY_FULL = "memory_full"
     DISK_FULL = "disk_full"
     CLOCK_JUMPED = "clock_jumped"
+    MASTER_KILLED = "master_killed"
+    MASTER_STOPPED = "master_stopped"
+    MASTER_PARTED = "master_parted"
+    MASTER_REPLACED = "master_replaced"
+    REPLICA_KILLED = "replica_killed"
+    REPLICA_STOPPED = "replica_stopped"
+
+
+BACK_S = 1.5
+"""A process that was struck is left alone for this long, because it takes time to start."""
+
+WHOLE_S = 12.0
+"""A master that was struck is left alone for this long: Sentinel has it follow the new one after 8 s."""
 
 
 class Dealt(NamedTuple):
-    """How a kind is dealt: ``cards`` in the pack, whom it befalls, and for how many seconds."""
+    """How a kind is dealt: ``cards`` in the pack, whom it befalls, for how many seconds, and for how many it is left
+    alone after that."""
 
     cards: int
     befalls: str
     shortest_s: float
     longest_s: float
+    back_s: float = BACK_S
 
 
 LEADER = "leader"
@@ -64,6 +79,20 @@ DEALT = {
 }
 """A leader's lease is 2 s long, and a silent connection is removed after 10 s: faults that outlast them last longer."""
 
+DEALT_WITH_REPLICAS = {
+    **{kind: dealt for kind, dealt in DEALT.items() if dealt.befalls != "node"},
+    Kind.MASTER_KILLED: Dealt(4, "node", 0.0, 0.0, WHOLE_S),
+    Kind.MASTER_STOPPED: Dealt(4, "node", 0.3, 6.0, WHOLE_S),
+    Kind.MASTER_PARTED: Dealt(4, "node", 1.0, 12.0, WHOLE_S),
+    Kind.MASTER_REPLACED: Dealt(2, "node", 0.0, 0.0, WHOLE_S),
+    Kind.REPLICA_KILLED: Dealt(1, "node", 0.0, 1.5),
+    Kind.REPLICA_STOPPED: Dealt(2, "node", 0.3, 3.0),
+}
+"""Where each node is a master and its replicas."""
+
+OF_GROUPS = frozenset(DEALT_WITH_REPLICAS) - frozenset(DEALT)
+"""The kinds that a master or a replica suffers."""
+
 JUMPS_S = 5, 120
 """How far a clock jumps, ahead or back; when the fault ends, it jumps back to where it should be."""
 
@@ -78,9 +107,6 @@ QUIET_S = 1.0, 2.2
 
 FIRST_S = 2.0
 """Until then, servers find each other."""
-
-BACK_S = 1.5
-"""A process that was struck is left alone for this long, because it takes time to start."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,14 +135,15 @@ def make_schedule(
     managers: Sequence[str],
     servers: Sequence[str],
     without: Sequence[Kind] = (),
+    deal: Mapping[Kind, Dealt] = DEALT,
 ) -> list[Fault]:
     """Return the faults of a run in the order of their beginnings; all are over within ``seconds``.
 
-    ``without``: kinds that this machine cannot do.
+    ``without``: kinds that this machine cannot do; ``deal``: the pack.
     """
     random = Random(f"faults {seed}")
     targets = {"node": nodes, "relay": relays, "manager": managers, "server": servers, LEADER: (LEADER,)}
-    pack = [kind for kind, dealt in DEALT.items() for _ in range(dealt.cards) if kind not in without]
+    pack = [kind for kind, dealt in deal.items() for _ in range(dealt.cards) if kind not in without]
     cards: list[Kind] = []
     free_at: dict[str, float] = {}
     faults: list[Fault] = []
@@ -126,7 +153,7 @@ def make_schedule(
         for _ in range(random.choice(ROUNDS)):
             cards = cards or random.sample(pack, len(pack))
             kind = cards.pop()
-            dealt = DEALT[kind]
+            dealt = deal[kind]
             duration = random.uniform(dealt.shortest_s, dealt.longest_s)
             candidates = [target for target in targets[dealt.befalls] if free_at.get(target, 0.0) <= at]
             if candidates and at + duration <= seconds:
@@ -134,9 +161,9 @@ def make_schedule(
                 jump = random.choice((-1, 1)) * random.randint(*JUMPS_S) if kind is Kind.CLOCK_JUMPED else 0
                 fault = Fault(at, kind, target, duration, jump)
                 faults.append(fault)
-                free_at[fault.target] = fault.end_s + BACK_S
+                free_at[fault.target] = fault.end_s + dealt.back_s
                 if kind is not Kind.SERVER_AWAY:  # no process waits for a server that stays away
-                    end = max(end, fault.end_s)
+                    end = max(end, fault.end_s + dealt.back_s - BACK_S)
             at += random.uniform(*APART_S)
         begin = end + random.uniform(*QUIET_S)
     return faults

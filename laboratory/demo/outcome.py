@@ -13,6 +13,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from laboratory.demo.killing import Killed, told_of
 from laboratory.demo.replay import Replay, Travels
 from laboratory.match.hosting import Workload
 from laboratory.match.roaming import most_overlaps
@@ -33,6 +34,8 @@ class Outcome:
     plan: Plan
     ours: Replay
     plain: Replay
+    killed: Killed | None = None
+    """The master that was killed during the replay of gamecast."""
 
     @cached_property
     def verdict(self) -> Verdict:
@@ -78,6 +81,7 @@ class Outcome:
             "path_nodes": {"mean": sum(path_nodes) / len(path_nodes), "max": max(path_nodes)},
             "skipped_without_position": self.workload.skipped_without_position,
             **figures_of(self.ours, self.verdict),
+            **({"killed": self.killed.as_dict()} if self.killed is not None else {}),
             "plain": figures_of(self.plain, self.plain_verdict),
             "pairs": [
                 {"subscribers": list(o.subscribers), "common": o.common, "inversions": o.inversions, "plain": p}
@@ -104,6 +108,8 @@ class Outcome:
         )
         if self.ours.travels is not None:
             yield Text(_told(self.ours.travels, self.workload))
+        if self.killed is not None:
+            yield Text(told_of(self.killed))
         yield self._comparison()
         if any(count for _, count in self._paired()):
             yield self._servers_table()

@@ -9,6 +9,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
 from gamecast.client.client import Client
+from gamecast.client.configuration import NetworkOptions
 from gamecast.event import Event
 from gamecast.recording.options import Recording
 from gamecast.sharing import share
@@ -20,6 +21,9 @@ from sequencing.checkers.stays import Placed, Stay
 IDLE_S_MAX = 10.0
 """How long a server waits for its next delivery, once all is published, before the rest counts as lost; longer where
 the machine is busy."""
+
+PUBLISH_S_MAX = 60.0
+"""How long a publish may take where masters are killed."""
 
 SUBSCRIBE_S_MAX = 300.0
 """How long the first joins may take: worlds of tens of thousands of regions on several nodes take a minute."""
@@ -136,9 +140,11 @@ async def replay(
     speed: float,
     progress: Progress,
     record: Recording | None = None,
+    url: str | None = None,
 ) -> tuple[Replay, Client]:
-    """Replay through a private network of ``nodes`` redis-servers; it and the returned connection stay open."""
-    servers = await open_servers(open_casts, workload, nodes=nodes, record=record)
+    """Replay through a private network of ``nodes`` redis-servers, or through the one at ``url``; it and the returned
+    connection stay open."""
+    servers = await open_servers(open_casts, workload, nodes=nodes, record=record, url=url)
     await subscribe_all(servers, workload)
     return await replay_over(servers, workload, speed=speed, progress=progress), servers[workload.servers[0]]
 
@@ -184,12 +190,19 @@ async def require_there(casts: Iterable[Client]) -> None:
 
 
 async def open_servers(
-    open_casts: AsyncExitStack, workload: Workload, *, nodes: int, record: Recording | None = None
+    open_casts: AsyncExitStack,
+    workload: Workload,
+    *,
+    nodes: int,
+    record: Recording | None = None,
+    url: str | None = None,
 ) -> dict[str, Client]:
-    """Return a connection of each game server to a private network of ``nodes`` redis-servers; all stay open."""
-    shared = await open_casts.enter_async_context(
-        share(f"embedded://?nodes={nodes}", subscribe_timeout_s=SUBSCRIBE_S_MAX)
-    )
+    """Return a connection of each game server to a private network of ``nodes`` redis-servers, or to the one at
+    ``url``; all stay open."""
+    options: NetworkOptions = {"subscribe_timeout_s": SUBSCRIBE_S_MAX}
+    if url is not None:
+        options["publish_timeout_s"] = PUBLISH_S_MAX
+    shared = await open_casts.enter_async_context(share(url or f"embedded://?nodes={nodes}", **options))
     servers = {
         name: await open_casts.enter_async_context(shared.connect(name=name, record=record))
         for name in workload.servers

@@ -76,6 +76,8 @@ class Link:
         self.label = label
         self._writers = client, server
         self.doomed = False
+        self.is_inner = False
+        """Whether a replica or a sentinel has made it."""
 
     def abort(self) -> None:
         """Cut both."""

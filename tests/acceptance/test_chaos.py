@@ -75,6 +75,24 @@ def test_what_a_node_loses_that_keeps_nothing_is_no_broken_promise_if_it_is_told
     assert (report["lost"], report["violations"], report["logs"]) == (0, [], None)
 
 
+def test_masters_are_replaced_and_nothing_is_lost_with_replicas() -> None:
+    arguments = ("--seconds", "30", "--seed", "1", "--servers", "4", "--replicas", "1", "--json")
+    done = subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, check=False, timeout=scaled(160))
+    assert done.returncode == 0, done.stdout + done.stderr
+    report = json.loads(done.stdout)
+    assert not any(report[key] for key in BROKEN), report
+    assert report["replicas"] == 1
+    masters = {kind: times for kind, times in report["faults"].items() if kind.startswith("master_")}
+    assert sum(masters.values()) >= 2
+    assert report["waits_s"].keys() >= masters.keys()
+    assert report["receipts"] > 300
+
+
+def test_replicas_exclude_nodes_that_lose_something() -> None:
+    told = CliRunner().invoke(cli, ["chaos", "--replicas", "1", "--lossy"])
+    assert "--replicas and --lossy exclude each other" in str(told.exception)
+
+
 def read_back(logs: Path) -> tuple[Notes, list[Kept]]:
     files = {f"server-{number}": logs / f"server-{number}.notes.jsonl" for number in range(1, 9)}
     return read_notes(files), read_kept(logs / KEPT_FILE)

@@ -82,6 +82,18 @@ def test_a_generated_skirmish_tells_its_story_and_its_logs_are_judged(tmp_path: 
     assert (report["lost"], report["inversions"], report["cycles"], report["first"]) == (0, 0, 0, None)
 
 
+def test_a_master_is_killed_in_the_middle_of_the_match_and_nothing_is_lost() -> None:
+    done = gamecast_command("demo", "--replicas", "1", "--kill", "--nodes", "2", "--servers", "4", "--json")
+    assert done.returncode == 0, done.stdout + done.stderr
+    report = json.loads(done.stdout)
+    assert not any(report[key] for key in BROKEN), report
+    killed = report["killed"]
+    assert report["deliveries"] / 2 <= killed["after"] < report["deliveries"]
+    assert 1 < killed["replaced_s"] <= killed["whole_s"]  # Sentinel waits for two seconds
+    assert killed["slowest_s"] > 1
+    assert killed["node"] in ("n1", "n2")
+
+
 @pytest.mark.parametrize(("name", "total"), [("isis-overlapping", True), ("propagation-tree", True), ("fifo", False)])
 def test_a_classic_protocol_replays_a_part_of_the_match_and_is_judged_by_what_it_claims(name: str, total: bool) -> None:
     done = call("demo", "--protocol", name, "--servers", "5", "--json")
@@ -194,6 +206,8 @@ def _events_by_region() -> dict[str, int]:
         (("demo", "--cell-m", "0"), "--cell-m"),
         (("demo", "--servers", "200"), "--servers"),
         (("demo", "--nodes", "0"), "--nodes"),
+        (("demo", "--kill"), "--replicas"),
+        (("demo", "--replicas", "1", "--roam"), "--roam"),
         (("demo", "--duration-s", "-1"), "--duration-s"),
         (("demo", "--start-s", "99999"), "--start-s"),
         (("demo", "--record", "/proc/nowhere"), "--record"),

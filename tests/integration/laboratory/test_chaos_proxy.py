@@ -105,11 +105,35 @@ def test_while_the_server_is_down_connections_end_and_later_they_work(guard: Gua
             proxy.stop()
 
 
-def test_it_knows_who_stands_for_leading(proxy: Proxy) -> None:
-    with client(proxy, "two") as two, pytest.raises(redis.exceptions.ResponseError):
-        two.execute_command("EVALSHA", "0" * 40, 0, "look", "a-token", 2000)
-    assert proxy.who("a-token") == "two"
-    assert proxy.who("another") is None
+def test_a_partition_leaves_a_server_alone_with_its_clients(guard: Guard, tmp_path: Path) -> None:
+    with EmbeddedServer() as server, EmbeddedServer() as replica:
+        proxy = Proxy("proxy", int(server.url.rpartition(":")[2]), ("one",), tmp_path / "proxy.log", guard)
+        proxy.start()
+        try:
+            with client(proxy) as one, redis.Redis.from_url(replica.url) as other:
+                other.replicaof("127.0.0.1", proxy.ports["one"])
+                one.set("before", 1)
+                assert one.wait(1, int(WAIT_S_MAX * 1000)) == 1
+                proxy.part()
+                one.set("meanwhile", 1)
+                assert one.wait(1, 500) == 0
+                assert other.get("meanwhile") is None
+                proxy.flow()
+                assert one.wait(1, int(WAIT_S_MAX * 1000)) == 1
+                assert other.get("meanwhile") == b"1"
+        finally:
+            proxy.stop()
+
+
+def test_a_partition_keeps_sentinels_away(proxy: Proxy) -> None:
+    with client(proxy, timeout_s=0.2) as sentinel, client(proxy, "two") as other:
+        sentinel.client_setname("sentinel-0123abcd-cmd")
+        proxy.part()
+        with pytest.raises(redis.exceptions.TimeoutError):
+            sentinel.ping()
+        assert other.ping()
+        proxy.flow()
+        assert sentinel.ping()
 
 
 def sleep_for_ever() -> None:

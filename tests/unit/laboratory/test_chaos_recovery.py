@@ -77,6 +77,15 @@ def test_a_server_that_is_never_served_again_is_told() -> None:
     assert recovery.longest_stall.session == "server-1#1" or recovery.longest_stall.session == "server-2#1"
 
 
+def test_the_slowest_delivery_of_what_was_published_during_a_fault_is_told() -> None:
+    found = notes([1, 11, 20], [1, 12, 30])
+    slow = found.lives[1].session.deliveries[1]
+    found.published_ns[slow.event] = 10 * S
+    found.published_ns[found.lives[1].session.deliveries[2].event] = 14 * S  # at a server that is struck itself
+    struck = fault(Kind.REDIS_KILLED, 10, 15), fault(Kind.SERVER_STOPPED, 16, 17, "server-2")
+    assert measured(found, *struck).waits_by_kind() == {"redis_killed": {"median": 2.0, "max": 2.0}}
+
+
 @pytest.mark.parametrize(
     ("struck", "stall", "silence"),
     [

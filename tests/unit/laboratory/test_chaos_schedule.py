@@ -7,7 +7,20 @@ from itertools import pairwise
 
 import pytest
 
-from laboratory.chaos.schedule import BACK_S, DEALT, FIRST_S, JUMPS_S, LEADER, QUIET_S, Fault, Kind, make_schedule
+from laboratory.chaos.schedule import (
+    BACK_S,
+    DEALT,
+    DEALT_WITH_REPLICAS,
+    FIRST_S,
+    JUMPS_S,
+    LEADER,
+    OF_GROUPS,
+    QUIET_S,
+    WHOLE_S,
+    Fault,
+    Kind,
+    make_schedule,
+)
 
 NODES = ("n1", "n2", "n3")
 RELAYS = ("relay-n1", "relay-n2", "relay-n3")
@@ -31,7 +44,7 @@ def test_there_are_twenty_faults_a_minute_or_more_and_each_kind_comes_up(seed: i
     ten_minutes = schedule(seed, 600)
     assert len(ten_minutes) >= 200
     counts = Counter(fault.kind for fault in ten_minutes)
-    assert counts.keys() == set(Kind)
+    assert counts.keys() == DEALT.keys()
     for kind, dealt in DEALT.items():
         assert counts[kind] / dealt.cards == pytest.approx(len(ten_minutes) / CARDS, rel=0.3), kind
 
@@ -39,7 +52,7 @@ def test_there_are_twenty_faults_a_minute_or_more_and_each_kind_comes_up(seed: i
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_minute_has_almost_every_kind(seed: int) -> None:
     assert len(schedule(seed, 60)) >= 20
-    assert len({fault.kind for fault in schedule(seed, 60)}) >= len(Kind) - 3
+    assert len({fault.kind for fault in schedule(seed, 60)}) >= len(DEALT) - 3
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -69,7 +82,7 @@ def test_there_are_quiet_times_between_rounds(seed: int) -> None:
 
 
 def test_a_kind_that_cannot_be_done_is_left_out() -> None:
-    assert {fault.kind for fault in schedule(1, 300, without=(Kind.DISK_FULL,))} == set(Kind) - {Kind.DISK_FULL}
+    assert {fault.kind for fault in schedule(1, 300, without=(Kind.DISK_FULL,))} == DEALT.keys() - {Kind.DISK_FULL}
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -79,6 +92,22 @@ def test_clocks_and_nothing_else_jump_ahead_and_back(seed: int) -> None:
     assert all(JUMPS_S[0] <= abs(jump) <= JUMPS_S[1] for jump in jumps)
     assert min(jumps) < 0 < max(jumps)
     assert not any(fault.jump_s for fault in faults if fault.kind is not Kind.CLOCK_JUMPED)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_with_replicas_masters_are_struck_and_a_group_is_left_alone_until_it_is_whole(seed: int) -> None:
+    faults = make_schedule(
+        seed, 1200, nodes=NODES, relays=RELAYS, managers=MANAGERS, servers=SERVERS, deal=DEALT_WITH_REPLICAS
+    )
+    assert {fault.kind for fault in faults} == DEALT_WITH_REPLICAS.keys()
+    assert not OF_GROUPS & DEALT.keys()
+    masters = [
+        fault for fault in faults if fault.kind in OF_GROUPS and DEALT_WITH_REPLICAS[fault.kind].back_s == WHOLE_S
+    ]
+    assert len(masters) >= 1200 / 20
+    for node in NODES:
+        for one, next_one in pairwise(fault for fault in faults if fault.target == node):
+            assert next_one.at_s >= one.end_s + DEALT_WITH_REPLICAS[one.kind].back_s
 
 
 def test_a_run_that_is_too_short_has_no_faults() -> None:
