@@ -18,10 +18,12 @@ from typing import Any
 
 from adapters.gone import Gone
 from adapters.leadership import LEASE_MS, LOOK_EVERY_MS, Control, NodeOperator, Seen
-from sequencing.changes import Changes, changes_asked
+from adapters.urls import own_options
+from sequencing.absence import Absence
+from sequencing.changes import Changes, are_usable, changes_asked
 from sequencing.errors import GamecastError
 from sequencing.joint import wished
-from sequencing.plan import Ordering, Plan, first_plan, sole_plan
+from sequencing.plan import GIVEN_UP, Ordering, Plan, first_plan, sole_plan
 from sequencing.record import Interest, Members, Record
 from sequencing.sole import BeginAny, BeginNoMore, begin_listed, first_listed, following_on_one_node, is_sole
 from sequencing.transition import Task, Transition
@@ -102,6 +104,9 @@ class Leader:
         self._may_grant_beside = True
         """Whether joins are granted while a plan is made: not where one was in vain because of that."""
         self._gone = Gone(resume_s)
+        self._absence = Absence()
+        self._runs: dict[str, str] = {}
+        """The run of each node's server, as it was told last."""
 
     async def turn(self, seen: Seen) -> None:
         """Act on what was just seen; if there is nothing to do, wait for a new request."""
@@ -320,9 +325,11 @@ class Leader:
             return following
         runs = await self._operator.runs(seen.nodes)
         self._looked_at_nodes, self._granted = time.monotonic(), 0
+        self._absence.note(seen.nodes, runs, time.monotonic())
+        self._runs.update(runs)
         announced = not record.plan.paths or seen.is_announced(record.plan)
         # An unreachable node gets no new regions. If all are unreachable, some client has to wait anyway.
-        there = {name: url for name, url in seen.nodes.items() if name in runs} or seen.nodes
+        there = are_usable(record.plan, seen.nodes, runs)
         named = self._named_runs(seen, record.plan)
         emptied: AbstractSet[str] = frozenset()
         if self._operator.emptied and announced and not record.behind:
@@ -336,6 +343,10 @@ class Leader:
                 "regions begin a new epoch, and from now on it counts as a node that may lose events",
                 name,
             )
+        for name, run in (given_up := self._given_up(record, seen.nodes, runs)).items():
+            logger.warning("manager: node %s (%s) does not answer: its regions go on at other nodes", name, run)
+        losing |= given_up
+        there = {name: url for name, url in there.items() if name not in given_up}
         expected = record.expected
         if seen.expected != len(expected):
             expected = await self._control.expected()
@@ -356,6 +367,16 @@ class Leader:
             following = self._beside.rebased(record, following, now)
         self._may_grant_beside = following is not None or now is record
         return following
+
+    def _given_up(self, record: Record, nodes: Mapping[str, str], runs: Mapping[str, str]) -> dict[str, str]:
+        """Return what plans name the nodes to give up: those with regions that have been silent for longer than they
+        may be, if others can serve the regions. ``runs``: of those that have answered now."""
+        limits_s = {name: limit_s for name, url in nodes.items() if (limit_s := own_options(url)[1].give_up_s)}
+        silent = self._absence.too_long(limits_s, time.monotonic()) - record.plan.given_up
+        if not silent or not are_usable(record.plan, nodes, runs).keys() - silent:
+            return {}
+        used = {node for plan in (*record.behind, record.plan) for node in plan.visits}
+        return {name: GIVEN_UP + (record.plan.runs.get(name) or self._runs.get(name, "")) for name in silent & used}
 
     async def _serve_until(
         self, deciding: asyncio.Future[Any], record: Record, seen: Seen, *, is_calm: bool
@@ -481,7 +502,9 @@ class Leader:
                 return
             for task, answer in zip(tasks, performing.result(), strict=True):
                 transition.done(task, answer)
-            if (left := transition.tasks()) and not await self._goes_on(plan, wait_s=AGAIN_S if left == tasks else 0):
+            left = transition.tasks()
+            wait_s = AGAIN_S if left == tasks else 0
+            if left and not await self._goes_on(plan, wait_s=wait_s, record=record):
                 return
         if transition.finished and (announced or await self._control.announce(self._token, record)):
             async with move.writing:
@@ -500,8 +523,11 @@ class Leader:
                 return leads
             leads = leads and not self._stop.is_set() and await self._control.keep(self._token, LEASE_MS)
 
-    async def _goes_on(self, plan: Plan, *, wait_s: float) -> bool:
-        """Wait; return whether this leader still has the lease, and the nodes are in the runs that the plan names."""
+    async def _goes_on(self, plan: Plan, *, wait_s: float, record: Record | None = None) -> bool:
+        """Wait; return whether this leader still has the lease, and the nodes are in the runs that the plan names.
+
+        ``record``: of a transition, which does not go on where a node is to be given up.
+        """
         await asyncio.sleep(wait_s)
         if time.monotonic() < self._look_at:
             return await self._control.keep(self._token, LEASE_MS)
@@ -509,8 +535,13 @@ class Leader:
         if seen is None or seen.taken:
             return False
         named = self._named_runs(seen, plan) & plan.nodes.keys()
-        runs = await self._operator.runs({name: plan.nodes[name] for name in named})
-        return all(plan.runs.get(name) == run for name, run in runs.items())
+        may_give_up = any("give_up_s=" in url for url in plan.nodes.values())
+        asked = {name: url for name, url in plan.nodes.items() if may_give_up or name in named}
+        runs = await self._operator.runs(asked)
+        self._absence.note(asked, runs, time.monotonic())
+        if record is not None and may_give_up and self._given_up(record, plan.nodes, runs):
+            return False
+        return all(_is_named(plan, name, runs[name]) for name in named & runs.keys())
 
     @staticmethod
     def _named_runs(seen: Seen, plan: Plan) -> AbstractSet[str]:
@@ -528,6 +559,11 @@ class Leader:
                 self._waits_for = waits_for
                 logger.warning("manager: plan %d.%d waits for node %s: %r", *waits_for, error)
             return False
+
+
+def _is_named(plan: Plan, node: str, run: str) -> bool:
+    """Return whether a plan names the run of a server, or has given its node up in that run."""
+    return plan.runs.get(node) in (run, GIVEN_UP + run)
 
 
 def _decide(

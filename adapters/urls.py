@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import NamedTuple
 from urllib.parse import SplitResult, urlsplit, urlunsplit
 
 ESCAPES = "in passwords, write the characters : / ? # @ [ ] % as %3A %2F %3F %23 %40 %5B %5D %25"
@@ -16,6 +17,7 @@ _SHOWN = (
     "protocol",
     "service",
     "replicas",
+    "give_up_s",
     "nodes",
     "ssl_check_hostname",
     "max_connections",
@@ -60,26 +62,46 @@ def split_url(url: str) -> SplitResult:
     return parts
 
 
-def replicas_in(url: str) -> tuple[str, int]:
-    """Return a URL without its option ``replicas``, and how many replicas it wants to have what was written.
+class OwnOptions(NamedTuple):
+    """What a URL says to gamecast: how many replicas are to have what was written, and after how many seconds without
+    an answer the server's node is given up, None for never."""
 
-    Raises `ValueError` for what is no number from 0 to 9.
+    replicas: int = 0
+    give_up_s: float | None = None
+
+
+def own_options(url: str) -> tuple[str, OwnOptions]:
+    """Return a URL without gamecast's own options, and these.
+
+    Raises `ValueError` for replicas that are no number from 0 to 9, and for seconds that are no positive number.
     """
     place, question, query = url.partition("?")
-    options = [option for option in query.split("&") if option]
-    wanted = [option.partition("=")[2] for option in options if option.partition("=")[0] == "replicas"]
-    if not question or not wanted:
-        return url, 0
-    if not re.fullmatch("[0-9]", wanted[-1]):
-        raise ValueError(f"replicas must be a number from 0 to 9, not {wanted[-1]!r}")
-    left = [option for option in options if option.partition("=")[0] != "replicas"]
-    return place + "?" * bool(left) + "&".join(left), int(wanted[-1])
+    given = [option.partition("=") for option in query.split("&") if option]
+    own = {name: value for name, _, value in given if name in OwnOptions._fields}
+    if not question or not own:
+        return url, OwnOptions()
+    replicas, give_up_s = own.get("replicas", "0"), own.get("give_up_s")
+    if not re.fullmatch("[0-9]", replicas):
+        raise ValueError(f"replicas must be a number from 0 to 9, not {replicas!r}")
+    if give_up_s is not None and not re.fullmatch(r"(?=.*[1-9])\d{1,9}(\.\d{1,9})?", give_up_s):
+        raise ValueError(f"give_up_s must be a number of seconds, not {give_up_s!r}")
+    left = "&".join("".join(option) for option in given if option[0] not in own)
+    return place + "?" * bool(left) + left, OwnOptions(int(replicas), float(give_up_s) if give_up_s else None)
 
 
 def with_replicas(url: str, count: int) -> str:
-    """Return a URL that wants so many replicas to have what was written; raises `ValueError` as `replicas_in`."""
-    plain, _ = replicas_in(url)
-    return f"{plain}{'&' if '?' in plain else '?'}replicas={count}" if count else plain
+    """Return a URL that wants so many replicas to have what was written; raises `ValueError` as `own_options`."""
+    plain, own = own_options(url)
+    return with_own_options(plain, own._replace(replicas=count))
+
+
+def with_own_options(url: str, own: OwnOptions) -> str:
+    """Return a URL that says this to gamecast, and nothing else; raises `ValueError` as `own_options`."""
+    plain, _ = own_options(url)
+    given = [f"replicas={own.replicas}"] if own.replicas else []
+    if own.give_up_s is not None:
+        given.append(f"give_up_s={own.give_up_s:g}")
+    return plain + ("&" if "?" in plain else "?") * bool(given) + "&".join(given)
 
 
 def _is_option(text: str) -> bool:

@@ -7,9 +7,9 @@ import click
 from adapters.redis.network import RedisNetwork
 from adapters.redis.probe import ServerProbe
 from adapters.redis.relays import RedisRelays
-from adapters.urls import as_user_of, redacted, stored_for_all, with_replicas
+from adapters.urls import OwnOptions, as_user_of, own_options, redacted, stored_for_all, with_own_options
 from cli.daemons import Stop, once_there, run_until_stopped, wait_option
-from gamecast.errors import Unreachable
+from gamecast.errors import UnknownScheme, Unreachable
 
 
 @click.command()
@@ -30,8 +30,23 @@ from gamecast.errors import Unreachable
     show_default=True,
     help="How many replicas of this Redis must have an event before its receipt is given: see below.",
 )
+@click.option(
+    "--give-up-s",
+    type=click.FloatRange(1, 86_400),
+    metavar="SECONDS",
+    help="After so long without an answer, move the regions of this node to other nodes: see below.  [default: never]",
+)
 @wait_option
-def node(name: str, redis_url: str, control_url: str, *, may_lose: bool | None, replicas: int, wait_s: float) -> None:
+def node(
+    name: str,
+    redis_url: str,
+    control_url: str,
+    *,
+    may_lose: bool | None,
+    replicas: int,
+    give_up_s: float | None,
+    wait_s: float,
+) -> None:
     """Register a sequencing node, and carry its frames onward.
 
     Runs until SIGINT or SIGTERM. You can add nodes at any time. Later plans use them, for new regions and for regions
@@ -50,6 +65,10 @@ def node(name: str, redis_url: str, control_url: str, *, may_lose: bool | None, 
     the option ?replicas=K). Count all replicas: then one that takes over lacks nothing, and the node counts as one that
     keeps all. With fewer, any failover may lose what was acknowledged. While fewer are there, nothing is acknowledged.
 
+    With --give-up-s, a node that does not answer the leader for so long is given up: its regions begin a new epoch at
+    other nodes, and what only it had becomes a gap (the URL is stored with the option ?give_up_s=SECONDS). When its
+    Redis is restarted, it starts empty. The node at the control Redis cannot be given up.
+
     Exit status: 0 when SIGTERM stopped it, 130 for SIGINT, 2 for wrong use (including a name in use), 3 if a Redis was
     unavailable for --wait-s at the start, or stopping timed out.
 
@@ -59,8 +78,12 @@ def node(name: str, redis_url: str, control_url: str, *, may_lose: bool | None, 
       gamecast node --name n2 --redis redis://10.0.0.2 --control redis://10.0.0.1 &
       gamecast node --name n3 --redis redis://10.0.0.3 --control redis://10.0.0.1 &
     """
+    try:
+        _, own = own_options(redis_url)
+    except ValueError as error:
+        raise UnknownScheme(f"{redacted(redis_url)!r} is not a Redis URL: {error}") from error
+    redis_url = with_own_options(redis_url, OwnOptions(replicas or own.replicas, give_up_s or own.give_up_s))
     if replicas:
-        redis_url = with_replicas(redis_url, replicas)
         may_lose = bool(may_lose)
     run_until_stopped(lambda stop: _run(name, redis_url, control_url, may_lose, wait_s, stop))
 

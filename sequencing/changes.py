@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import chain
 
 from sequencing.joint import wished
-from sequencing.plan import Plan
+from sequencing.plan import GIVEN_UP, Plan
 from sequencing.record import Interest, Members, Pair, Record
 
 
@@ -20,9 +20,9 @@ class Changes:
     """The changes that have to be decided.
 
     ``joining``: subscriber → regions that it wants, and that the record does not have yet; ``missing``: regions without
-    a path; ``lost``: nodes that were restarted; ``declared``: regions of overlaps that the record does not have;
-    ``expected``: all declared overlaps; ``runs``: node → the current run of its server; ``joint``: the sets, by name,
-    that events are to be in and that the plan does not have.
+    a path; ``lost``: nodes that were restarted or given up, or are back; ``declared``: regions of overlaps that the
+    record does not have; ``expected``: all declared overlaps; ``runs``: node → the current run of its server;
+    ``joint``: the sets, by name, that events are to be in and that the plan does not have.
     """
 
     joining: Members
@@ -46,7 +46,7 @@ def changes_asked(
 
     While the record is in transition, return only what lost nodes require.
     """
-    found = {**record.plan.runs, **(runs or {})}
+    found = _named_now(record.plan, runs or {})
     lost = frozenset(node for node, run in found.items() if record.plan.runs.get(node) != run)
     if record.behind and not lost:
         return None
@@ -61,6 +61,31 @@ def changes_asked(
     if not joining and not missing and not lost and not declared and not joint:
         return None
     return Changes(joining, missing, lost, declared, pairs, found, joint)
+
+
+def are_usable(plan: Plan, nodes: Mapping[str, str], runs: Mapping[str, str]) -> dict[str, str]:
+    """Return the nodes for new regions, name → url: those that answer, and all that are not given up if none does.
+
+    ``runs``: node → the current run of its server, of those that answer. A node that was given up is out for as long
+    as its server is in that run.
+    """
+    out = {node for node in plan.given_up if plan.runs[node] in (GIVEN_UP, GIVEN_UP + runs.get(node, ""))}
+    there = {name: url for name, url in nodes.items() if name in runs and name not in out}
+    return there or {name: url for name, url in nodes.items() if name not in plan.given_up} or dict(nodes)
+
+
+def _named_now(plan: Plan, runs: Mapping[str, str]) -> Mapping[str, str]:
+    """Return the runs that the next plan names. ``runs``: node → the current run of its server, or what names it given
+    up.
+
+    A node that was given up is back in another run only: else those who have not heard of it would go on there.
+    """
+    found = {**plan.runs, **runs}
+    for node in plan.given_up & runs.keys():
+        run, was_in = runs[node], plan.runs[node].removeprefix(GIVEN_UP)
+        if run == was_in or not was_in:
+            found[node] = GIVEN_UP + run.removeprefix(GIVEN_UP)
+    return found
 
 
 def sets_to_order(plan: Plan, sets: Iterable[str]) -> frozenset[str]:

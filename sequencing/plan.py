@@ -54,6 +54,11 @@ class Step:
     atoms: tuple[AtomId, ...]
 
 
+GIVEN_UP = "-"
+"""Begins what plans name as the run of a node that was given up: no server is in it, so no process communicates with
+the node. Behind it is the run in which the node was given up, if it is known."""
+
+
 FEW = 4
 """A set so many times as small as another is looked through one by one: a difference of sets takes as long as the
 larger one."""
@@ -66,8 +71,9 @@ class Plan:
     ``epochs``: the regions whose numbering began in an earlier epoch than the plan's, because nothing in their
     component has changed since. ``runs``: for each node that may lose something when it restarts, the run of its server
     that is meant: a value that the server reports and that changes with each start. No process communicates with
-    another run. ``first_epoch``: the one that the network began with, which distinguishes it from all others, see
-    `first_plan`. ``sole``: the node of a network that has one only, and lists no region: whatever is named is there.
+    another run; what begins with `GIVEN_UP` is none. ``first_epoch``: the one that the network began with, which
+    distinguishes it from all others, see `first_plan`. ``sole``: the node of a network that has one only, and lists no
+    region: whatever is named is there.
     ``joint``: the sets of regions, by name, that events can be in at once (`sequencing.joint`).
     """
 
@@ -109,6 +115,11 @@ class Plan:
         """Return a node's name in links. For a node that may lose data it differs in each run, so that no link goes on
         after a loss."""
         return f"{node}#{self.runs[node]}" if node in self.runs else node
+
+    @cached_property
+    def given_up(self) -> frozenset[str]:
+        """The nodes that were given up: they did not answer for too long."""
+        return frozenset(node for node, run in self.runs.items() if run.startswith(GIVEN_UP))
 
     @property
     def atoms_of(self) -> Mapping[str, tuple[Atom, ...]]:

@@ -28,9 +28,10 @@ from collections.abc import Set as AbstractSet
 
 from sequencing.delivery import Delivery
 from sequencing.followed import FollowedEpoch, FollowedEpochs, FollowedRegion, FollowedRegions, Read, may_be_past, skips
-from sequencing.frames import FrameKind, StampedFrame, parse_meta
+from sequencing.frames import UNKNOWN_END, FrameKind, StampedFrame, parse_meta
 from sequencing.grants import Grants
 from sequencing.markers import Markers
+from sequencing.node import TICK_META
 from sequencing.owndeliveries import OwnDeliveries
 from sequencing.plan import Plan
 from sequencing.ready import Missing, Ready
@@ -62,6 +63,8 @@ class Subscriber:
         """Regions that are wanted and granted, and not followed."""
         self._surplus: set[str] = set()
         """Regions that are followed, and not wanted or not granted."""
+        self._severed: set[str] = set()
+        """Regions that are read at a node that was given up, and go on to a later epoch."""
         self._due: set[str] = set()
         """Regions that may have ended in their epoch, and go on to a later one."""
         self._ripe: set[str] = set()
@@ -133,6 +136,8 @@ class Subscriber:
         self._grants.require_kept(plan.epoch)
         if before is not None and before.epoch < plan.epoch:
             self._begin_epochs(plan, after=before.epoch)
+        if plan.given_up:
+            self._severed.update(region for region, state in self._regions.all.items() if self._is_severed(state))
         return self._handed_out(self._go_on())
 
     def granted(self, request: Request) -> list[Ready | Missing]:
@@ -151,6 +156,25 @@ class Subscriber:
         self._surplus -= followed
         self._ripe |= followed
         self._lacking.update(region for region in fresh if region not in followed)
+
+    def _sever(self) -> list[Ready | Missing]:
+        """End the streams that are read at nodes that were given up: nothing more comes of them."""
+        severed, self._severed = self._severed, set()
+        read: list[StampedFrame] = []
+        unread: list[StampedFrame] = []
+        for region in sorted(severed):
+            state = self._regions.all.get(region)
+            if state is not None and self._is_severed(state):
+                last = max(UNKNOWN_END, (state.after or 0) + 1)
+                end = StampedFrame(region, state.epoch, last, TICK_META, b"", b"")
+                (unread if state.after is None else read).append(end)
+        out = self._found_ends([(end.region, end.epoch, end) for end in unread])
+        # Nothing else is known of these streams, nor will be; of those at other nodes, that says nothing.
+        whole = {end.region: end.epoch for end in (*read, *unread)}
+        return out + self._receive_all(read, whole) if read else out
+
+    def _is_severed(self, state: FollowedRegion) -> bool:
+        return bool(state.later) and self._plan is not None and state.node in self._plan.given_up
 
     def _begin_epochs(self, plan: Plan, after: int) -> None:
         """Go on to the epochs that begin with a plan; the plan before was of epoch ``after``."""
@@ -202,6 +226,9 @@ class Subscriber:
 
     def found_ends(self, ends: Iterable[tuple[str, int, StampedFrame | None]]) -> list[Ready | Missing]:
         """Take the newest frames of streams whose ends were to be found, None of empty ones: (region, epoch, frame)."""
+        return self._handed_out(self._found_ends(ends) + self._go_on())
+
+    def _found_ends(self, ends: Iterable[tuple[str, int, StampedFrame | None]]) -> list[Ready | Missing]:
         out: list[Ready | Missing] = []
         epochs: set[int] = set()
         for region, epoch, newest in ends:
@@ -223,7 +250,7 @@ class Subscriber:
                 out += delivery.miss(region)
         for epoch in epochs:
             self._look_at(epoch)
-        return self._handed_out(out + self._go_on())
+        return out
 
     def marks(self) -> list[tuple[str, bytes]]:
         """Return the markers to publish now, (region, body) each; each is returned once."""
@@ -402,9 +429,9 @@ class Subscriber:
 
     def _go_on(self) -> list[Ready | Missing]:
         """Take the regions whose epoch has ended to their next one, and open the epochs that nothing holds back."""
-        out: list[Ready | Missing] = []
-        due, self._due = self._due, set()
         self.is_settled = False
+        out = self._sever() if self._severed else []
+        due, self._due = self._due, set()
         for region in sorted(due):
             state = self._regions.all.get(region)
             if state is not None and state.later and self._epochs.all[state.epoch].delivery.ended(region):
@@ -418,7 +445,7 @@ class Subscriber:
                 self._look_at(number)
                 return out + self._go_on()
         out += self._adjust()
-        if self._due:
+        if self._due or self._severed:
             return out + self._go_on()
         self._begin_to_hand_out()
         self._ripe |= self._epochs.opened()
@@ -478,6 +505,8 @@ class Subscriber:
             self._surplus.add(region)
         if state.later and self._epochs.all[state.epoch].delivery.ended(region):
             self._due.add(region)
+        if self._is_severed(state):
+            self._severed.add(region)
 
     def _stop(self, region: str) -> None:
         """Stop reading a region. In the epochs where it has ended it still tells that nothing more comes of it."""

@@ -15,7 +15,8 @@ the next leader begins it again from the start.
 *Nodes that lose something.* A new plan may follow because a node is in another run than the previous plan names. The
 transition is the same, with these differences. The node is reset when it is asked to prepare. A path that is broken by
 the loss is not drained. Its egress is *sealed* with the TICK that its ingress gave, or with one of an unknown number if
-the ingress is what was lost. So each subscriber learns what it misses, at the place where the epoch ends. This may
+the ingress is what was lost. So each subscriber learns what it misses, at the place where the epoch ends. A node that
+was given up is asked nothing: its streams end where each subscriber has read them (`sequencing.subscriber`). This may
 happen while another transition is running: then regions may have more than one old epoch behind them, and these end
 together.
 """
@@ -88,7 +89,8 @@ class Transition:
         while not self._tasks and self._phases:
             phase = self._phases.pop(0)
             self.prepared = self.prepared or phase == self._close
-            self._tasks = phase()
+            # A node that was given up has nothing to say, and starts empty when it is back.
+            self._tasks = [task for task in phase() if task.node not in self.plan.given_up]
 
     def _lost(self, node: str) -> list[str]:
         """The ends that links had at a node in earlier runs, whose data it may have lost."""

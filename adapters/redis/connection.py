@@ -25,7 +25,7 @@ from adapters.redis.deadline import Deadline
 from adapters.redis.evidence import Missing
 from adapters.redis.places import connection_to, is_from_no_master, places_of
 from adapters.redis.wire import Wire
-from adapters.urls import redacted, replicas_in
+from adapters.urls import own_options, redacted
 from sequencing.errors import (
     AuthenticationFailed,
     CannotPersist,
@@ -127,7 +127,7 @@ class RedisConnection:
         """
         self.url = url
         try:
-            _, self.replicas = replicas_in(url)
+            self.replicas = own_options(url)[1].replicas
             """How many replicas are to have what a script has written before it is answered."""
             self._places = places_of(url, tag)
             self._connection = connection_to(url if self._places is None else self._places.first_url)

@@ -12,7 +12,7 @@ from adapters.redis.probe import ServerState
 from adapters.redis.serverfindings import access_findings, server_findings, size_text, unread_findings
 from adapters.wording import counted, installed_plan, named
 from sequencing.node import TRIM_EVERY_EVENTS
-from sequencing.plan import Plan
+from sequencing.plan import GIVEN_UP, Plan
 
 WEIGHED_EVENTS_MIN = 100
 """With fewer events, the memory per event cannot be estimated."""
@@ -179,6 +179,8 @@ def _node(node: NodeState, before: NodeState, network: NetworkState, *, steady: 
         if not node.planned:
             advice += f", or remove the node from the registry: HDEL {ControlKeys.nodes} {node.name}"
         seen = f"{node.trouble or 'cannot be asked'}{affected_by(node.name, network)}"
+        if plan is not None and node.name in plan.given_up:
+            seen += "; it is given up, and its regions are at other nodes"
         yield Finding("problem", node.name, seen, advice)
         return
     yield from unread_findings(node.name, node.unread)
@@ -228,7 +230,11 @@ def _installed(node: NodeState, before: NodeState, network: NetworkState) -> Ite
     plan, transition = network.plan, network.transition
     published = installed_plan((plan.epoch, plan.version) if plan is not None else (0, 0))
     if _restarted(node, plan):
-        if _restarted(before, plan):
+        if plan is not None and node.name in plan.given_up:
+            seen = "had not answered for too long, and was given up: its regions are at other nodes"
+            if node.server is not None and plan.runs[node.name] == GIVEN_UP + node.server.run:
+                yield Finding("warning", node.name, seen, "restart its server, so that plans use it again")
+        elif _restarted(before, plan):
             advice = "the leader readmits it within seconds: check that a leader is running"
             yield Finding(
                 "problem", node.name, "its server was restarted, and the plan does not include it again yet", advice

@@ -24,7 +24,7 @@ import hiredis
 import redis.asyncio
 from redis import crc, exceptions
 
-from adapters.urls import ESCAPES, replicas_in, split_url
+from adapters.urls import ESCAPES, own_options, split_url
 from sequencing.errors import Unreachable
 
 CONNECT_TIMEOUT_S = 5.0
@@ -296,7 +296,7 @@ def tag_in(url: str, tag: str) -> str:
 
 def places_of(url: str, tag: str) -> Places | None:
     """Return what finds the master, None for a fixed server; raises `ValueError`."""
-    url, _ = replicas_in(url)
+    url, _ = own_options(url)
     kind, _, rest = url.partition("://")
     if kind not in _MOVING:
         return None
@@ -310,7 +310,7 @@ def places_of(url: str, tag: str) -> Places | None:
 
 def connection_to(url: str) -> Any:
     """Return a connection of redis-py that is not open yet; raises `ValueError` and `TypeError` for an invalid URL."""
-    url, _ = replicas_in(url)
+    url, _ = own_options(url)
     _require_place(url)
     pool = redis.asyncio.ConnectionPool.from_url(url)
     # Set here, because options in the URL would override arguments.

@@ -11,7 +11,7 @@ from redis import exceptions
 
 from adapters.redis.connection import RedisConnection, Script, parse_info
 from adapters.redis.places import is_from_no_master, moves
-from adapters.urls import redacted, replicas_in
+from adapters.urls import own_options, redacted
 from sequencing.errors import OtherSideError, Unreachable
 
 REPLICAS_MAX = 64
@@ -131,7 +131,7 @@ class ServerProbe:
             may_be_replaced=moves(self.url),
             loading=info.get("loading", "0") != "0",
             replicas=sum("state=online" in info.get(f"slave{number}", "") for number in range(REPLICAS_MAX)),
-            replicas_wanted=(wanted := replicas_in(self.url)[1]),
+            replicas_wanted=(wanted := own_options(self.url)[1].replicas),
             writes_need=whole(await self._setting("min-replicas-to-write") or "") if wanted else None,
         )
 

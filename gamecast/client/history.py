@@ -192,7 +192,7 @@ class History:
                 if since and epoch == replay.epoch < self._begins[region][0]:
                     asked.setdefault(plan.paths[region][-1], []).append((region, epoch))
         for node, streams in asked.items():
-            for frame in filter(None, await self._at(node, _newest_of(streams))):
+            for frame in filter(None, await self._at(node, _newest_of(streams)) or ()):
                 position = self._since[frame.region]
                 if frame.last < position[1] and parse_meta(frame.meta).kind == FrameKind.TICK:
                     return never_given(frame.region, position, (frame.epoch, frame.last))
@@ -289,15 +289,19 @@ class History:
             by_node.setdefault(plans[region].paths[region][-1], {})[region] = position
         frames: list[StampedFrame] = []
         for node, after in by_node.items():
-            frames += (await self._at(node, _reading(after))).frames
+            found = await self._at(node, _reading(after))
+            frames += found.frames if found is not None else ()
         return frames
 
-    async def _at(self, node: str, ask: Callable[[Reader], Awaitable[Answer]]) -> Answer:
-        """Ask a node, waiting as long as it takes."""
+    async def _at(self, node: str, ask: Callable[[Reader], Awaitable[Answer]]) -> Answer | None:
+        """Ask a node, waiting as long as it takes; return None if it is given up."""
         reader = self._network.reader(node, self._newest())
 
-        async def asked() -> Answer:
-            reader.follow(self._newest())
+        async def asked() -> Answer | None:
+            newest = self._newest()
+            if node in newest.given_up:
+                return None
+            reader.follow(newest)
             return await ask(reader)
 
         async with AsyncExitStack() as stack:

@@ -89,6 +89,8 @@ class RegionHistory:
         newest = max(known, default=0)
         if epoch not in known:
             raise never_given(region, (epoch, sequence), (newest, 0))
+        if self._is_given_up(known[epoch], region):
+            return
         async with self._turn:
             reader = await self._reader_at(known[epoch], region)
             [frame] = await reader.newest([(region, epoch)])
@@ -146,11 +148,17 @@ class RegionHistory:
             await self._network.close()
 
     async def _read(self, plan: Plan, region: str, epoch: int, sequence: int) -> list[StampedFrame]:
-        """Read from the place in a plan, at a node as the newest plan knows it: it may have been restarted since."""
+        """Read from the place in a plan, at a node as the newest plan knows it: it may have been restarted since, or
+        given up."""
+        if self._is_given_up(plan, region):
+            return []
         async with self._turn:
             reader = await self._reader_at(plan, region)
             found = await reader.read({region: (epoch, sequence)}, frames_max=FRAMES_MAX, block_ms=None)
             return [*found.frames]
+
+    def _is_given_up(self, plan: Plan, region: str) -> bool:
+        return self._newest is not None and plan.paths[region][-1] in self._newest.given_up
 
     async def _reader_at(self, plan: Plan, region: str) -> Reader:
         newest, node = self._newest or plan, plan.paths[region][-1]

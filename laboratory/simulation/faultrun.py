@@ -13,12 +13,15 @@ from laboratory.simulation.judging import Drawn, Run, violations
 from laboratory.simulation.network import Network, events_in
 from laboratory.simulation.server import Server
 from sequencing.frames import CARRIES_EVENTS, parse_meta
-from sequencing.plan import Ordering
+from sequencing.plan import GIVEN_UP, Ordering
 
 REST_MS = 20_000.0
 ORDERINGS: tuple[Ordering, ...] = ("acyclic", "causal", "overlap")
 COPIED = 0.5
 """The part of the scenarios whose nodes lose something, in which replicas take over."""
+
+GIVES_UP = 0.3
+"""The part of the other scenarios with several nodes in which nodes are given up."""
 
 ALONE = 0.3
 """The part of the scenarios, of those in which no node loses anything, that begin with one node."""
@@ -54,6 +57,8 @@ class Scenario:
     """Until then, the first node is the only one of the network, whose plan lists no region."""
     is_copied: bool = False
     """Whether nodes that lose something have replicas that take over, and answer only when these have what they say."""
+    give_up_ms: float = 0.0
+    """After how long without an answer a node is given up, 0: never."""
 
     @classmethod
     def of(cls, seed: int) -> Scenario:
@@ -91,7 +96,13 @@ class Scenario:
         is_alone = more.random() < ALONE and not found.losses
         is_copied = found.losses > 0 and Random(f"copied {seed}").random() < COPIED
         found = replace(found, is_copied=is_copied)
-        return replace(found, alone_ms=found.busy_ms * more.uniform(0.1, 1.1)) if is_alone else found
+        if is_alone:
+            return replace(found, alone_ms=found.busy_ms * more.uniform(0.1, 1.1))
+        giving_up = Random(f"giving up {seed}")
+        if not is_copied and found.nodes > 1 and giving_up.random() < GIVES_UP:
+            # Who gives up has waited before.
+            return replace(found, give_up_ms=giving_up.uniform(1, 40), busy_ms=2 * found.busy_ms)
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +140,7 @@ def run_faults(scenario: Scenario) -> Outcome:
         ),
         alone_ms=scenario.alone_ms,
         is_copied=scenario.is_copied,
+        give_up_ms=scenario.give_up_ms,
     )
     causal = scenario.ordering == "causal"
     servers = [
@@ -158,6 +170,7 @@ def run_faults(scenario: Scenario) -> Outcome:
         _may_lose(network),
         network.keyed,
         _copied(network),
+        _given_up(network),
     )
     return Outcome(
         scenario,
@@ -193,6 +206,8 @@ def _schedule_faults(scenario: Scenario, engine: Engine, network: Network, serve
     for _ in range(scenario.forgettings):
         forget = partial(network.forget_publishers, dice.choice(sorted(network.nodes)), dice)
         engine.at(dice.random() * scenario.busy_ms, forget)
+    if scenario.give_up_ms:
+        _schedule_absences(scenario, engine, network)
     for _ in range(scenario.cuts):
         one, other = random.sample(processes, 2)
         pair, at = frozenset((one.name, other.name)), random.random() * scenario.busy_ms
@@ -200,13 +215,32 @@ def _schedule_faults(scenario: Scenario, engine: Engine, network: Network, serve
         engine.at(at + random.random() * 150, partial(engine.cut.discard, pair))
 
 
+def _schedule_absences(scenario: Scenario, engine: Engine, network: Network) -> None:
+    """Have nodes be silent for so long that they are given up: dead, stopped, or cut off from all managers."""
+    dice = Random(f"{scenario.seed} absences")
+    for _ in range(dice.randint(1, 3)):
+        node, at = network.nodes[dice.choice(sorted(network.nodes))], dice.random() * scenario.busy_ms
+        for_ms = scenario.give_up_ms + 60 + dice.random() * 200
+        match dice.choice(("dead", "stopped", "cut off")):
+            case "dead":
+                engine.at(at, partial(network.crash, node))
+                engine.at(at + for_ms, partial(_revive, engine, node))
+            case "stopped":
+                engine.at(at, partial(_pause, engine, node, for_ms))
+            case _:
+                for manager in network.managers:
+                    pair = frozenset((node.name, manager.name))
+                    engine.at(at, partial(engine.cut.add, pair))
+                    engine.at(at + for_ms, partial(engine.cut.discard, pair))
+
+
 def _revive(engine: Engine, victim: Process) -> None:
     if not victim.alive:
         engine.launch(victim)
 
 
-def _pause(engine: Engine, victim: Process) -> None:
-    victim.paused_until = engine.now + 20 + engine.random.random() * 200
+def _pause(engine: Engine, victim: Process, for_ms: float | None = None) -> None:
+    victim.paused_until = engine.now + (20 + engine.random.random() * 200 if for_ms is None else for_ms)
 
 
 def _end_faults(engine: Engine, network: Network, servers: list[Server]) -> None:
@@ -242,9 +276,11 @@ def _unrest(network: Network, servers: list[Server]) -> str:
                 return f"{life.diary.name} has not read all of {region}"
     if store.record.behind:
         return f"a transition to epoch {store.record.plan.epoch} is under way"
-    if any(link for machine in network.machines.values() for link in machine.links.values()):
+    there = network.machines.keys() - store.record.plan.given_up
+    if any(link for name in there for link in network.machines[name].links.values()):
         return "frames are on their way"
-    if any(str(network.nodes[node].life) != run for node, run in store.record.plan.runs.items()):
+    lives = {name: str(node.life) for name, node in network.nodes.items()}
+    if any(run.removeprefix(GIVEN_UP) != lives[node] for node, run in store.record.plan.runs.items()):
         return "a restarted node is not back in the plan"
     return ""
 
@@ -271,6 +307,16 @@ def _may_lose(network: Network) -> dict[tuple[str, int], bool]:
         for plan in plans
         for region, path in plan.paths.items()
         if not network.forgot.isdisjoint(path)
+    }
+
+
+def _given_up(network: Network) -> set[tuple[str, int]]:
+    plans = [record.plan for record in network.store.announced]
+    return {
+        (region, plan.epoch_of(region))
+        for plan in plans
+        for region, path in plan.paths.items()
+        if not network.given_up.isdisjoint(path)
     }
 
 

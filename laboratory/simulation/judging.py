@@ -47,6 +47,9 @@ class Run:
     copied: AbstractSet[tuple[str, int]] = frozenset()
     """The epochs, (region, epoch) each, of which nothing with a receipt is lost, although its node has forgotten
     something."""
+    given_up: AbstractSet[tuple[str, int]] = frozenset()
+    """The epochs, (region, epoch) each, whose path visits a node that was given up. Who goes on without the node misses
+    what is there, and does not hear what it accepts later from those who have not heard."""
 
 
 def violations(run: Run) -> list[str]:
@@ -219,7 +222,8 @@ def _agreement(run: Run) -> Iterator[str]:
                         for index, each in enumerate(drawn)
                         if each.epoch == gap.epoch and gap.first <= each.number <= (gap.last or each.number)
                     ]
-                    if there := [event for index in covered if (region, event := drawn[index].event) in run.kept]:
+                    there = [event for index in covered if (region, event := drawn[index].event) in run.kept]
+                    if there and (region, gap.epoch) not in run.given_up:
                         yield f"agreement: {session.name} was told that it misses {there}, which are there"
                 if covered and end < 0:
                     begin = end = covered[0]
@@ -233,7 +237,12 @@ def _agreement(run: Run) -> Iterator[str]:
                 promised = [
                     each.event
                     for index, each in enumerate(drawn)
-                    if (handed and index >= end) or ((index < begin or not handed) and _after(run, each, joined_ms))
+                    if (handed and index >= end)
+                    or (
+                        (index < begin or not handed)
+                        and _after(run, each, joined_ms)
+                        and (region, each.epoch) not in run.given_up
+                    )
                 ]
                 if promised:
                     yield f"validity: {session.name} joined {region} and never got {promised}"

@@ -13,14 +13,16 @@ from typing import Any, NamedTuple
 from laboratory.simulation.engine import Call, Engine, Lost, Process, Sleep, Task, Wait
 from laboratory.simulation.lines import plan_along
 from placement.planner import make_plan
+from sequencing.absence import Absence
 from sequencing.beside import granted_beside, moving_regions, rebased, to_prepare
+from sequencing.changes import are_usable
 from sequencing.everywhere import everywhere
 from sequencing.frames import CARRIES_EVENTS, LinkedFrame, PublishedFrame, decode_body
 from sequencing.keyed import NO_EXTRAS, Extras
 from sequencing.manager import next_record
 from sequencing.membership import Membership
 from sequencing.node import Answer, Node, TransferAnswer, Verdict
-from sequencing.plan import Ordering, Plan
+from sequencing.plan import GIVEN_UP, Ordering, Plan
 from sequencing.record import Interest, Pair, Record, Request
 from sequencing.relay import Relay
 from sequencing.sole import BeginNoMore, begin_listed, first_listed
@@ -181,10 +183,12 @@ class Network:
         expected: frozenset[Pair] = frozenset(),
         alone_ms: float = 0.0,
         is_copied: bool = False,
+        give_up_ms: float = 0.0,
     ) -> None:
         """``scattered``: whether plans are sound but bad, with long paths; ``forgetful``: whether nodes may come back
         from a crash with an older state; ``alone_ms``: until when the first node is the only one, and plans list no
-        region; ``is_copied``: whether that is the state of a replica, which all that was answered is in."""
+        region; ``is_copied``: whether that is the state of a replica, which all that was answered is in;
+        ``give_up_ms``: after how long without an answer a node is given up, 0: never."""
         self.engine = engine
         self.ordering = ordering
         self.scattered = scattered
@@ -197,12 +201,17 @@ class Network:
         """(region, epoch) → last number of each frame of events that an ingress accepted → the events."""
         self.forgot: set[str] = set()
         """The nodes that may have forgotten something."""
+        self.given_up: set[str] = set()
+        """The nodes that were given up at some time."""
         runs = dict.fromkeys(node_names, "1") if forgetful else {}
         for name in runs:
             self.machines[name].admit("1")
         self.first_plan = Plan(1, 1, ordering, dict.fromkeys(node_names, ""), {}, (), runs=runs)
         self.alone_ms = alone_ms
         self.is_copied = is_copied
+        self.give_up_ms = give_up_ms
+        self.known: dict[str, str] = {}
+        """The run of each node, as it was told last."""
         self.lagging: set[str] = set()
         """Nodes whose replicas lack what is written there from now on: it is not answered."""
         if alone_ms:
@@ -225,14 +234,14 @@ class Network:
         """All of them."""
         return [*self.nodes.values(), self.control, *self.managers, *self.relays]
 
-    def plan(self, membership: Membership, epoch: int, first_atom: int) -> Plan:
-        """Plan over the nodes in an order that changes with the epoch, so that paths move."""
-        names = sorted(self.machines)
+    def plan(self, membership: Membership, epoch: int, first_atom: int, nodes: Mapping[str, str] | None = None) -> Plan:
+        """Plan over nodes, all if None, in an order that changes with the epoch, so that paths move."""
+        names = sorted(self.machines if nodes is None else nodes)
         if self.scattered:
             return self._scattered(membership, names, epoch, first_atom)
         turn = epoch % len(names)
-        nodes = dict.fromkeys(names[turn:] + names[:turn], "")
-        return make_plan(membership, nodes, epoch=epoch, first_atom=first_atom, ordering=self.ordering)
+        turned = dict.fromkeys(names[turn:] + names[:turn], "")
+        return make_plan(membership, turned, epoch=epoch, first_atom=first_atom, ordering=self.ordering)
 
     def _scattered(self, membership: Membership, names: list[str], epoch: int, first_atom: int) -> Plan:
         random, last = self.engine.random, len(names) - 1
@@ -252,7 +261,8 @@ class Network:
         """Have a node do something, if it is in the run that is meant; nothing speaks to another one."""
         process = self.nodes[node]
         if node not in runs:
-            return Call(process, do, wait_ms)
+            # Who knows of no run notices that a node was reset, by what it has no more.
+            return Call(process, lambda: do() if not self.machines[node].run else None, wait_ms)
         return Call(process, lambda: do() if str(process.life) == runs[node] else None, wait_ms)
 
     def publish(self, node: str, frames: Sequence[PublishedFrame]) -> list[Answer] | None:
@@ -277,7 +287,7 @@ class Network:
 
     def crash(self, process: Process) -> None:
         """Kill -9. A node keeps all that it has said, but clients cannot be sure of that where nodes may forget."""
-        if process.alive and process.name in self.first_plan.runs:
+        if process.alive and (process.name in self.first_plan.runs or process.name in self.store.record.plan.runs):
             self.forgot.add(process.name)
         self.engine.crash(process)
 
@@ -317,8 +327,9 @@ class Network:
 
     def _lead(self, hand: Hand) -> Steps:
         store, engine = self.store, self.engine
+        silent = Absence()
         while True:
-            runs = yield from self._runs(self.first_plan.runs)
+            runs = yield from self._runs(self.machines if self.give_up_ms else self.first_plan.runs)
             seen = yield Call(self.control, lambda: store.look(hand.token, self.engine.now) or False)
             if not seen:
                 return
@@ -329,12 +340,17 @@ class Network:
                 else:
                     yield from self._list_regions(seen.record, hand)
                 continue
+            there = dict.fromkeys(self.machines, "")
+            if self.give_up_ms:
+                there = are_usable(seen.record.plan, there, runs)
+                runs = self._named(seen.record, runs, silent)
+                there = {node: url for node, url in there.items() if not runs.get(node, "").startswith(GIVEN_UP)}
             following = next_record(
                 seen.record,
                 seen.interests,
                 seen.published,
-                self.plan,
-                nodes=dict.fromkeys(self.machines, ""),
+                partial(self.plan, nodes=there),
+                nodes=there,
                 runs=runs,
                 announced=seen.announced,
                 expected=self.expected,
@@ -346,7 +362,7 @@ class Network:
                 if following is not None:
                     yield from self._write(hand, store.save, following)
             elif seen.record.behind:
-                yield from self._move(seen.record, hand)
+                yield from self._move(seen.record, hand, silent)
             else:
                 yield Sleep(5)
 
@@ -360,7 +376,7 @@ class Network:
                 return None
             if self.expected - record.expected:
                 return record
-            nodes = dict.fromkeys(self.machines, "")
+            nodes = {node: "" for node in self.machines if node not in record.plan.given_up}
             following = granted_beside(record, seen.interests, seen.published, nodes=nodes, busy=busy)
             if following is None:
                 return record
@@ -405,7 +421,26 @@ class Network:
                 continue
         return found
 
-    def _move(self, record: Record, hand: Hand) -> Steps:
+    def _named(self, record: Record, found: Mapping[str, str], silent: Absence) -> dict[str, str]:
+        """Return the runs to plan with, by those that nodes have answered with."""
+        silent.note(self.machines, found, self.engine.now / 1000)
+        given_up = self._too_silent(record, silent, found)
+        self.forgot |= given_up
+        self.given_up |= given_up
+        meant = {node: run for node, run in found.items() if node in self.first_plan.runs or node in record.plan.runs}
+        lives = {node: record.plan.runs.get(node) or self.known.get(node, "") for node in given_up}
+        self.known |= found
+        return {**meant, **{node: GIVEN_UP + life for node, life in lives.items()}}
+
+    def _too_silent(self, record: Record, silent: Absence, found: Mapping[str, str]) -> frozenset[str]:
+        """Return the nodes to give up: in use, not given up, and silent for too long, if others serve their regions."""
+        limits = dict.fromkeys(self.machines, self.give_up_ms / 1000)
+        used = {node for plan in (*record.behind, record.plan) for node in plan.visits}
+        too_long = silent.too_long(limits, self.engine.now / 1000) - record.plan.given_up
+        can_serve = are_usable(record.plan, dict.fromkeys(self.machines, ""), found).keys() - too_long
+        return too_long & used if can_serve else frozenset()
+
+    def _move(self, record: Record, hand: Hand, silent: Absence) -> Steps:
         """Bring a transition to its end, unless a node of it turns out to have restarted."""
         store, runs = self.store, record.plan.runs
         transition, busy = Transition(record), moving_regions(record)
@@ -426,8 +461,14 @@ class Network:
                 if record is None:
                     return
             if transition.tasks():
-                found = yield from self._runs(runs)
-                if any(run != runs[node] for node, run in found.items()) or not (yield from self._leads(hand)):
+                found = yield from self._runs(self.machines if self.give_up_ms else runs)
+                if self.give_up_ms:
+                    silent.note(self.machines, found, self.engine.now / 1000)
+                    if self._too_silent(record, silent, found):
+                        return
+                if any(runs.get(node, run) not in (run, GIVEN_UP + run) for node, run in found.items()):
+                    return
+                if not (yield from self._leads(hand)):
                     return
         if announced or (yield from self._write(hand, store.announce, record)):
             yield from self._write(hand, store.save, record.settled())

@@ -24,6 +24,7 @@ GRANTS, SHADOWS = "sequencing/grants.py", "sequencing/shadows.py"
 SESSION, FOLLOWED, KEYED = "sequencing/session.py", "sequencing/followed.py", "sequencing/keyed.py"
 TOGETHER, HAD, STATES = "sequencing/together.py", "sequencing/had.py", "gamecast/client/states.py"
 MANAGER, TRANSITION = "sequencing/manager.py", "sequencing/transition.py"
+CHANGES = "sequencing/changes.py"
 SOLE, LISTING, HOMES, RECORD = (
     "sequencing/sole.py",
     "sequencing/listing.py",
@@ -755,6 +756,36 @@ MUTATIONS = (
         PUBLISHER,
         "        if conditions and state.frames:\n            state.frames[-1].room = 0\n",
         "",
+    ),
+    Mutation(
+        "a stream at a node that was given up is waited for",
+        SUBSCRIBER,
+        "        if plan.given_up:\n            self._severed.update(",
+        "        if plan.given_up:\n            set(",
+    ),
+    Mutation(
+        "the end of one node's streams counts as the end of what others bring",
+        SUBSCRIBER,
+        "self._receive_all(read, whole) if read else out",
+        "self._receive_all(read, None) if read else out",
+    ),
+    Mutation(
+        "a node that was given up is waited for in the transition",
+        TRANSITION,
+        "[task for task in phase() if task.node not in self.plan.given_up]",
+        "phase()",
+    ),
+    Mutation(
+        "a node that was given up is back in the run that it was in",
+        CHANGES,
+        "if run == was_in or not was_in:",
+        "if False:",
+    ),
+    Mutation(
+        "regions go to a node that was given up",
+        CHANGES,
+        "if name in runs and name not in out}",
+        "if name in runs}",
     ),
     Mutation(
         "what was prepared and never announced keeps out the plan that it was to follow",

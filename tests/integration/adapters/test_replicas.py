@@ -26,7 +26,7 @@ from adapters.redis.serverfindings import server_findings
 from adapters.redis.survey import survey
 from adapters.redis.users import create_users, new_users
 from adapters.relay import RelayTask
-from adapters.urls import redacted, replicas_in, with_replicas
+from adapters.urls import OwnOptions, own_options, redacted, with_replicas
 from gamecast import Client, Event, Gap, Receipt
 from gamecast.errors import NetworkError, PublishUncertain, UnknownScheme, Unreachable
 from sequencing.frames import PublishedFrame
@@ -333,9 +333,9 @@ async def test_a_node_is_registered_with_its_replicas_and_counts_as_one_that_kee
 
 
 def test_the_option_is_part_of_a_url_and_is_shown() -> None:
-    assert replicas_in("redis://h:1/0?replicas=2&protocol=3") == ("redis://h:1/0?protocol=3", 2)
-    assert replicas_in("redis://h:1?replicas=2") == ("redis://h:1", 2)
-    assert replicas_in("redis://h:1") == ("redis://h:1", 0)
+    assert own_options("redis://h:1/0?replicas=2&protocol=3") == ("redis://h:1/0?protocol=3", OwnOptions(2))
+    assert own_options("redis://h:1?replicas=2") == ("redis://h:1", OwnOptions(2))
+    assert own_options("redis://h:1") == ("redis://h:1", OwnOptions())
     assert with_replicas("redis+sentinel://h/s?db=0&replicas=1", 3) == "redis+sentinel://h/s?db=0&replicas=3"
     assert with_replicas("redis://h?replicas=1", 0) == "redis://h"
     assert redacted("redis://u:p@h?replicas=1") == "redis://u:***@h?replicas=1"
