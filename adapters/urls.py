@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
+from typing import Literal, NamedTuple, get_args
 from urllib.parse import SplitResult, urlsplit, urlunsplit
+
+Durability = Literal["memory", "disk"]
 
 ESCAPES = "in passwords, write the characters : / ? # @ [ ] % as %3A %2F %3F %23 %40 %5B %5D %25"
 
@@ -18,6 +20,7 @@ _SHOWN = (
     "service",
     "replicas",
     "give_up_s",
+    "durability",
     "nodes",
     "ssl_check_hostname",
     "max_connections",
@@ -63,17 +66,20 @@ def split_url(url: str) -> SplitResult:
 
 
 class OwnOptions(NamedTuple):
-    """What a URL says to gamecast: how many replicas are to have what was written, and after how many seconds without
-    an answer the server's node is given up, None for never."""
+    """What a URL says to gamecast: how many replicas are to have what was written; after how many seconds without an
+    answer the server's node is given up, None for never; and whether what was written is to be in the memory or on the
+    disk of the server, and of the replicas."""
 
     replicas: int = 0
     give_up_s: float | None = None
+    durability: Durability = "memory"
 
 
 def own_options(url: str) -> tuple[str, OwnOptions]:
     """Return a URL without gamecast's own options, and these.
 
-    Raises `ValueError` for replicas that are no number from 0 to 9, and for seconds that are no positive number.
+    Raises `ValueError` for replicas that are no number from 0 to 9, for seconds that are no positive number, and for a
+    durability that is none.
     """
     place, question, query = url.partition("?")
     given = [option.partition("=") for option in query.split("&") if option]
@@ -86,7 +92,16 @@ def own_options(url: str) -> tuple[str, OwnOptions]:
     if give_up_s is not None and not re.fullmatch(r"(?=.*[1-9])\d{1,9}(\.\d{1,9})?", give_up_s):
         raise ValueError(f"give_up_s must be a number of seconds, not {give_up_s!r}")
     left = "&".join("".join(option) for option in given if option[0] not in own)
-    return place + "?" * bool(left) + left, OwnOptions(int(replicas), float(give_up_s) if give_up_s else None)
+    found = OwnOptions(
+        int(replicas), float(give_up_s) if give_up_s else None, _durability(own.get("durability", "memory"))
+    )
+    return place + "?" * bool(left) + left, found
+
+
+def _durability(text: str) -> Durability:
+    if text not in get_args(Durability):
+        raise ValueError(f"durability must be memory or disk, not {text!r}")
+    return "disk" if text == "disk" else "memory"
 
 
 def with_replicas(url: str, count: int) -> str:
@@ -101,6 +116,8 @@ def with_own_options(url: str, own: OwnOptions) -> str:
     given = [f"replicas={own.replicas}"] if own.replicas else []
     if own.give_up_s is not None:
         given.append(f"give_up_s={own.give_up_s:g}")
+    if own.durability != "memory":
+        given.append(f"durability={own.durability}")
     return plain + ("&" if "?" in plain else "?") * bool(given) + "&".join(given)
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 import click
 
 from adapters.redis.network import RedisNetwork
 from adapters.redis.probe import ServerProbe
 from adapters.redis.relays import RedisRelays
-from adapters.urls import OwnOptions, as_user_of, own_options, redacted, stored_for_all, with_own_options
+from adapters.urls import Durability, OwnOptions, as_user_of, own_options, redacted, stored_for_all, with_own_options
 from cli.daemons import Stop, once_there, run_until_stopped, wait_option
 from gamecast.errors import UnknownScheme, Unreachable
 
@@ -31,6 +33,13 @@ from gamecast.errors import UnknownScheme, Unreachable
     help="How many replicas of this Redis must have an event before its receipt is given: see below.",
 )
 @click.option(
+    "--durability",
+    type=click.Choice(get_args(Durability)),
+    default=None,
+    help="disk: a receipt waits until this Redis, and the replicas that receipts wait for, have the event on disk. "
+    "Needs Redis 7.2 or Valkey, with appendonly yes.  [default: memory]",
+)
+@click.option(
     "--give-up-s",
     type=click.FloatRange(1, 86_400),
     metavar="SECONDS",
@@ -44,6 +53,7 @@ def node(
     *,
     may_lose: bool | None,
     replicas: int,
+    durability: Durability | None,
     give_up_s: float | None,
     wait_s: float,
 ) -> None:
@@ -82,7 +92,8 @@ def node(
         _, own = own_options(redis_url)
     except ValueError as error:
         raise UnknownScheme(f"{redacted(redis_url)!r} is not a Redis URL: {error}") from error
-    redis_url = with_own_options(redis_url, OwnOptions(replicas or own.replicas, give_up_s or own.give_up_s))
+    wanted = OwnOptions(replicas or own.replicas, give_up_s or own.give_up_s, durability or own.durability)
+    redis_url = with_own_options(redis_url, wanted)
     if replicas:
         may_lose = bool(may_lose)
     run_until_stopped(lambda stop: _run(name, redis_url, control_url, may_lose, wait_s, stop))

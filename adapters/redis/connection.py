@@ -25,7 +25,7 @@ from adapters.redis.deadline import Deadline
 from adapters.redis.evidence import Missing
 from adapters.redis.places import connection_to, is_from_no_master, places_of
 from adapters.redis.wire import Wire
-from adapters.urls import own_options, redacted
+from adapters.urls import OwnOptions, own_options, redacted
 from sequencing.errors import (
     AuthenticationFailed,
     CannotPersist,
@@ -45,6 +45,10 @@ REDIS_VERSION_MIN = (6, 2)
 REPLY_TIMEOUT_S = 10.0
 """The time limit for every command, connecting included; blocking reads block for less."""
 
+ON_DISK_MS_MAX = 3_000
+"""Longer: with ``appendfsync everysec``, a second is usual."""
+
+ON_DISK_VERSION_MIN = 7, 2
 COPIED_MS_MAX = 1_000
 """How long a server waits for its replicas before it answers how many have what was written."""
 
@@ -127,8 +131,7 @@ class RedisConnection:
         """
         self.url = url
         try:
-            self.replicas = own_options(url)[1].replicas
-            """How many replicas are to have what a script has written before it is answered."""
+            _, own = own_options(url)
             self._places = places_of(url, tag)
             self._connection = connection_to(url if self._places is None else self._places.first_url)
         except ValueError as error:
@@ -136,6 +139,9 @@ class RedisConnection:
         except TypeError as error:  # of redis-py's constructors
             option = str(error).partition("'")[2].partition("'")[0]
             raise UnknownScheme(f"{redacted(url)!r} is not a Redis URL: there is no option {option!r}") from error
+        self._wait = _waiting(own)
+        """The command that answers once there are enough copies of what was written before; None if none are wanted."""
+        self._replicas, self._on_disk = own.replicas, own.durability == "disk"
         self._wire: Wire | None = None
         self._has_run: set[Script] = set()
         """The scripts that a fixed server has run by EVALSHA since the connection was opened."""
@@ -176,7 +182,12 @@ class RedisConnection:
 
         Known after the first opening.
         """
-        return self.has_channels and self._places is None and not (self._is_in_cluster or self.replicas)
+        return self.has_channels and self._places is None and not (self._is_in_cluster or self.waits)
+
+    @property
+    def waits(self) -> bool:
+        """Whether what a script has written is answered, and what is read is handed on, when there are copies of it."""
+        return self._wait is not None
 
     async def call_packed(self, command: bytes, *, timeout_s: float = REPLY_TIMEOUT_S) -> Any:
         """As `call`, with a command that is already in Redis's protocol."""
@@ -232,13 +243,13 @@ class RedisConnection:
 
         A user who may not send scripts calls the function that an operator loaded, see `adapters.redis.users`.
 
-        Of a script that writes, there is an answer when as many replicas as the URL wants have what it wrote; until
-        then `Unreachable` is raised.
+        Of a script that writes, there is an answer when as many replicas as the URL wants have what it wrote, on disk
+        if the URL wants that; until then `Unreachable` is raised.
         """
         reply = await self._run(script, keys, *arguments)
-        if self.replicas and script.writes:
+        if self._wait is not None and script.writes:
             opened = self.opened
-            copies = await self.call("WAIT", self.replicas, COPIED_MS_MAX)
+            copies = await self.call(*self._wait)
             self._require_same(opened)  # WAIT speaks of what its own connection wrote
             self._require_copies(copies)
         return reply
@@ -253,22 +264,31 @@ class RedisConnection:
         The connection must be the one that it was. Raises `Unreachable` if it is not, and if they do not get it in
         time. Since Redis 7.2, WAIT speaks only of what its own connection has written.
         """
+        if self._wait is None:
+            return
         opened = self.opened
-        _, copies = await self.pipeline((write, ("WAIT", self.replicas, COPIED_MS_MAX)))
+        _, copies = await self.pipeline((write, self._wait))
         self._require_same(opened)
         self._require_copies(copies)
 
-    def _require_copies(self, copies: int) -> None:
+    def _require_copies(self, copies: int | list[int]) -> None:
         if (lacking := self._lacking(copies)) is not None:
             raise lacking
 
-    def _lacking(self, copies: int) -> Unreachable | None:
-        """Return what is wrong if so many replicas have what was written, None if these are enough."""
-        if copies >= self.replicas:
+    def _lacking(self, copies: int | list[int]) -> Unreachable | None:
+        """Return what is wrong if so many replicas have what was written, None if these are enough.
+
+        ``copies``: the answer to WAIT, or to WAITAOF, which begins with the server itself.
+        """
+        itself, there = copies if isinstance(copies, list) else (1, copies)
+        if itself and there >= self._replicas:
             return None
+        where, what = redacted(self.url), "have it on disk" if self._on_disk else "have what was written"
+        if not itself:
+            return Unreachable(f"Redis at {where} does not have on disk what was written: it may still be lost")
         return Unreachable(
-            f"only {copies} of the {self.replicas} replicas of Redis at {redacted(self.url)} that its URL wants "
-            "have what was written: it may still be lost"
+            f"only {there} of the {self._replicas} replicas of Redis at {where} that its URL wants {what}: it may "
+            "still be lost"
         )
 
     async def _run(self, script: Script, keys: Sequence[str], *arguments: Any) -> Any:
@@ -317,7 +337,7 @@ class RedisConnection:
 
         assert self._wire is not None
         command = ("EVALSHA", self._shas[script], len(keys), *keys, *arguments)
-        copied = (("WAIT", self.replicas, COPIED_MS_MAX),) if self.replicas and script.writes else ()
+        copied = (self._wait,) if self._wait is not None and script.writes else ()
         packed = [hiredis.pack_command(each) for each in (command, *copied)]
         self._wire.send(packed, len(packed), replied)
 
@@ -408,6 +428,11 @@ class RedisConnection:
         """Require that the server is the expected one."""
         info = parse_info((await self._exchange((self._info,)))[0])
         _require_version(info)
+        if self._on_disk and _version_in(info) < ON_DISK_VERSION_MIN:
+            raise UnsupportedServer(
+                f"Redis {info['redis_version']} cannot say what is on disk, which durability=disk needs: use Redis 7.2 or "
+                "later, or Valkey"
+            )
         self._require_master(info)
         self.found_run = self.run_in(info)
         self._is_in_cluster = info.get("redis_mode") == "cluster"
@@ -502,5 +527,15 @@ def _require_version(info: Mapping[str, str]) -> None:
     version = info.get("redis_version")
     if version is None:
         raise UnsupportedServer("the server does not report a Redis version: is it Redis?")
-    if tuple(int(part) for part in version.split(".")[:2]) < REDIS_VERSION_MIN:
+    if _version_in(info) < REDIS_VERSION_MIN:
         raise UnsupportedServer(f"Redis {version} is too old: gamecast needs 6.2 or later")
+
+
+def _version_in(info: Mapping[str, str]) -> tuple[int, ...]:
+    return tuple(int(part) for part in info["redis_version"].split(".")[:2])
+
+
+def _waiting(own: OwnOptions) -> tuple[Any, ...] | None:
+    if own.durability == "disk":
+        return "WAITAOF", 1, own.replicas, ON_DISK_MS_MAX
+    return ("WAIT", own.replicas, COPIED_MS_MAX) if own.replicas else None

@@ -413,7 +413,7 @@ class RedisNode:
 
     async def copied(self) -> None:
         """See `LinkSource.copied`; call it in the step in which the last answer has come."""
-        if not self._connection.replicas:
+        if not self._connection.waits:
             return
         if not self._only_watches:
             try:

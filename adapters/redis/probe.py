@@ -50,6 +50,8 @@ class ServerState:
     replicas: int = 0
     replicas_wanted: int = 0
     writes_need: int | None = None
+    disk_wanted: bool = False
+    """Whether what was written must be on disk before it is acknowledged, by its URL."""
 
     @property
     def keeps_all(self) -> bool:
@@ -111,6 +113,7 @@ class ServerProbe:
         before = time.time()
         clock = await self.ask("TIME")
         after = time.time()
+        _, own = own_options(self.url)
         ahead_ms = None
         if clock is not None:
             ahead_ms = (int(clock[0]) + int(clock[1]) / 1e6 - (before + after) / 2) * 1000
@@ -131,8 +134,9 @@ class ServerProbe:
             may_be_replaced=moves(self.url),
             loading=info.get("loading", "0") != "0",
             replicas=sum("state=online" in info.get(f"slave{number}", "") for number in range(REPLICAS_MAX)),
-            replicas_wanted=(wanted := own_options(self.url)[1].replicas),
-            writes_need=whole(await self._setting("min-replicas-to-write") or "") if wanted else None,
+            replicas_wanted=own.replicas,
+            writes_need=whole(await self._setting("min-replicas-to-write") or "") if own.replicas else None,
+            disk_wanted=own.durability == "disk",
         )
 
     async def _setting(self, name: str) -> str | None:

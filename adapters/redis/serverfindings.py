@@ -40,6 +40,11 @@ def server_findings(subject: str, server: ServerState) -> Iterator[Finding]:
     yield _persistence(subject, server)
     if server.replicas_wanted:
         yield from _replication(subject, server)
+    if server.disk_wanted and (not server.append_only or server.appendfsync == "no"):
+        seen = "its URL says durability=disk, and it never says that something is on disk: nothing is acknowledged"
+        yield Finding(
+            "problem", subject, seen, "CONFIG SET appendonly yes, CONFIG SET appendfsync always, in redis.conf too"
+        )
     if server.clock_ahead_ms is not None and server.round_trip_ms is not None:
         off, unsure = abs(server.clock_ahead_ms), server.round_trip_ms / 2
         if off - unsure > CLOCK_MS_MAX:

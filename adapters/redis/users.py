@@ -204,7 +204,7 @@ async def create_users(server_urls: Sequence[str], users: Mapping[str, RedisUser
     for url in server_urls:
         async with _operating(url) as connection:
             for role, user in users.items():
-                rules = *_rules(role), *await _older_functions(connection, role)
+                rules = *_rules(role), *await _newer_commands(connection), *await _older_functions(connection, role)
                 await connection.call("ACL", "SETUSER", role, "reset", "on", f">{user.password}", *rules)
 
 
@@ -216,7 +216,7 @@ async def load_functions(server_urls: Sequence[str]) -> None:
     for url in server_urls:
         async with _operating(url) as connection:
             for role in await _there(connection):
-                rules = *_rules(role), *await _older_functions(connection, role)
+                rules = *_rules(role), *await _newer_commands(connection), *await _older_functions(connection, role)
                 await connection.call("ACL", "SETUSER", role, "resetkeys", "-@all", "clearselectors", *rules)
 
 
@@ -298,6 +298,12 @@ def _state(server: str, role: str, told: list[Any] | None, loaded: AbstractSet[s
         passwords=len(user[b"passwords"]),
         is_current=called <= set(_commands(told)) and {rule.removeprefix(FCALL) for rule in called} <= loaded,
     )
+
+
+async def _newer_commands(connection: RedisConnection) -> list[str]:
+    """Return the rules for the commands that not every supported server has."""
+    [known] = await connection.call("COMMAND", "INFO", "waitaof")
+    return ["+waitaof"] if known else []
 
 
 async def _older_functions(connection: RedisConnection, role: str) -> list[str]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
+import subprocess
 import sys
 from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator
@@ -16,8 +18,9 @@ import pytest
 import redis
 
 import gamecast
+from adapters.embedded.binary import find_redis_server
 from adapters.embedded.server import EmbeddedServer
-from adapters.redis.connection import RedisConnection
+from adapters.redis.connection import ON_DISK_VERSION_MIN, RedisConnection
 from adapters.redis.evidence import Exchange
 from adapters.redis.examination import Finding
 from adapters.redis.node import STEP, RedisNode
@@ -26,11 +29,19 @@ from adapters.redis.serverfindings import server_findings
 from adapters.redis.survey import survey
 from adapters.redis.users import create_users, new_users
 from adapters.relay import RelayTask
-from adapters.urls import OwnOptions, own_options, redacted, with_replicas
+from adapters.urls import OwnOptions, own_options, redacted, with_own_options, with_replicas
 from gamecast import Client, Event, Gap, Receipt
-from gamecast.errors import NetworkError, PublishUncertain, UnknownScheme, Unreachable
+from gamecast.errors import (
+    GamecastError,
+    NetworkError,
+    PublishUncertain,
+    UnknownScheme,
+    Unreachable,
+    UnsupportedServer,
+)
 from sequencing.frames import PublishedFrame
 from sequencing.plan import Plan
+from tests.events import take
 from tests.integration.adapters.test_cluster import until
 from tests.patience import patience
 
@@ -192,6 +203,52 @@ async def test_a_connection_that_breaks_while_it_is_copied_tells_nothing_is_know
     with pytest.raises(Unreachable, match="only 1 of the 2 replicas"):
         await connection.run(STEP, [f"{{x}}:{name}" for name in ("node", "steps", "counters", "publishers")], "close")
     await connection.close()
+
+
+def is_on_disk_told() -> bool:
+    """Whether servers here know WAITAOF."""
+    told = subprocess.run([find_redis_server(), "--version"], capture_output=True, text=True, check=True).stdout
+    version = re.search(r"v=(\d+)\.(\d+)", told)
+    assert version is not None
+    return tuple(map(int, version.groups())) >= ON_DISK_VERSION_MIN
+
+
+async def test_a_receipt_waits_for_the_disk_of_server_and_replica(pair: Group) -> None:
+    if not is_on_disk_told():
+        pytest.skip("needs Redis 7.2 or Valkey")
+    master, replica = pair.servers
+    url = with_own_options(master.url, OwnOptions(replicas=1, durability="disk"))
+    keys = [f"{{x}}:{name}" for name in ("node", "steps", "counters", "publishers")]
+    for server in pair.servers:
+        with redis.Redis.from_url(server.url) as there:
+            there.config_set("appendfsync", "always")
+    connection = RedisConnection(url)
+    await connection.run(STEP, keys, "close")
+    async with gamecast.connect(url, name="s", publish_timeout_s=30) as client:
+        await client.subscribe("a")
+        await client.publish("a", 1)
+        assert [event.payload for event in await take(client, 1)] == [1]
+    with redis.Redis.from_url(replica.url) as there:
+        there.config_set("appendonly", "no")
+    with pytest.raises(Unreachable, match="only 0 of the 1 replicas .* have it on disk"):
+        await connection.run(STEP, keys, "close")
+    with redis.Redis.from_url(master.url) as there:
+        there.config_set("appendfsync", "no")
+    seen = {finding.seen for finding in await _findings(url) if finding.level == "problem"}
+    assert any("durability=disk" in each for each in seen)
+    with redis.Redis.from_url(master.url) as there:
+        there.config_set("appendonly", "no")
+    with pytest.raises(GamecastError, match="appendonly is disabled"):
+        await connection.run(STEP, keys, "close")
+    await connection.close()
+
+
+async def test_an_older_redis_cannot_tell_what_is_on_disk(redis_server: EmbeddedServer) -> None:
+    if is_on_disk_told():
+        pytest.skip("needs a Redis before 7.2")
+    with pytest.raises(UnsupportedServer, match="durability=disk needs: use Redis 7.2"):
+        async with gamecast.connect(f"{redis_server.url}?durability=disk", name="s"):
+            pass
 
 
 async def test_nothing_is_delivered_and_no_position_begins_where_it_is_not_copied(pair: Group) -> None:
