@@ -430,8 +430,8 @@ class RedisConnection:
         _require_version(info)
         if self._on_disk and _version_in(info) < ON_DISK_VERSION_MIN:
             raise UnsupportedServer(
-                f"Redis {info['redis_version']} cannot say what is on disk, which durability=disk needs: use Redis 7.2 or "
-                "later, or Valkey"
+                f"Redis {info['redis_version']} cannot say what is on disk, which durability=disk needs: use Redis 7.2 "
+                "or later, or Valkey"
             )
         self._require_master(info)
         self.found_run = self.run_in(info)

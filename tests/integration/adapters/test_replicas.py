@@ -230,7 +230,7 @@ async def test_a_receipt_waits_for_the_disk_of_server_and_replica(pair: Group) -
         assert [event.payload for event in await take(client, 1)] == [1]
     with redis.Redis.from_url(replica.url) as there:
         there.config_set("appendonly", "no")
-    with pytest.raises(Unreachable, match="only 0 of the 1 replicas .* have it on disk"):
+    with pytest.raises(Unreachable, match=r"only 0 of the 1 replicas .* have it on disk"):
         await connection.run(STEP, keys, "close")
     with redis.Redis.from_url(master.url) as there:
         there.config_set("appendfsync", "no")
@@ -246,7 +246,7 @@ async def test_a_receipt_waits_for_the_disk_of_server_and_replica(pair: Group) -
 async def test_an_older_redis_cannot_tell_what_is_on_disk(redis_server: EmbeddedServer) -> None:
     if is_on_disk_told():
         pytest.skip("needs a Redis before 7.2")
-    with pytest.raises(UnsupportedServer, match="durability=disk needs: use Redis 7.2"):
+    with pytest.raises(UnsupportedServer, match=r"durability=disk needs: use Redis 7\.2"):
         async with gamecast.connect(f"{redis_server.url}?durability=disk", name="s"):
             pass
 
