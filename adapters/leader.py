@@ -43,6 +43,9 @@ GRANTED_MAX = 100
 FORGET_EVERY_S = 10.0
 """The minimum interval between removals of publishers. They are removed when they can no longer resume."""
 
+MAY_GIVE_UP = "give_up_s="
+"""Part of the URLs of nodes that may be given up, see `adapters.urls`."""
+
 AGAIN_S = 0.002
 """How long to wait before checking again whether an old epoch, or a link, has drained: about as long as a hop takes."""
 
@@ -105,8 +108,9 @@ class Leader:
         """Whether joins are granted while a plan is made: not where one was in vain because of that."""
         self._gone = Gone(resume_s)
         self._absence = Absence()
-        self._runs: dict[str, str] = {}
-        """The run of each node's server, as it was told last."""
+        self._runs: dict[str, str] | None = None
+        """The last run of each node that may be given up; None: not read yet."""
+        self._asked_nodes_at = 0.0
 
     async def turn(self, seen: Seen) -> None:
         """Act on what was just seen; if there is nothing to do, wait for a new request."""
@@ -326,7 +330,7 @@ class Leader:
         runs = await self._operator.runs(seen.nodes)
         self._looked_at_nodes, self._granted = time.monotonic(), 0
         self._absence.note(seen.nodes, runs, time.monotonic())
-        self._runs.update(runs)
+        await self._note_runs(seen.nodes, runs)
         announced = not record.plan.paths or seen.is_announced(record.plan)
         # An unreachable node gets no new regions. If all are unreachable, some client has to wait anyway.
         there = are_usable(record.plan, seen.nodes, runs)
@@ -376,7 +380,28 @@ class Leader:
         if not silent or not are_usable(record.plan, nodes, runs).keys() - silent:
             return {}
         used = {node for plan in (*record.behind, record.plan) for node in plan.visits}
-        return {name: GIVEN_UP + (record.plan.runs.get(name) or self._runs.get(name, "")) for name in silent & used}
+        last = self._runs or {}
+        return {name: GIVEN_UP + (record.plan.runs.get(name) or last.get(name, "")) for name in silent & used}
+
+    async def _note_runs(self, nodes: Mapping[str, str], runs: Mapping[str, str]) -> None:
+        """Note the runs of nodes that may be given up, for the next leader, too: they are not back in the same run."""
+        may_go = [name for name, url in nodes.items() if MAY_GIVE_UP in url]
+        if not may_go:
+            return
+        if self._runs is None:
+            self._runs = dict(await self._control.runs_seen())
+        news = {name: runs[name] for name in may_go if name in runs and self._runs.get(name) != runs[name]}
+        if news and await self._control.note_runs(self._token, news):
+            self._runs |= news
+
+    async def _is_overdue(self, record: Record) -> bool:
+        """Note which nodes of a transition answer; return whether one of them is to be given up."""
+        nodes = record.plan.nodes
+        if not any(MAY_GIVE_UP in url for url in nodes.values()):
+            return False
+        runs = await self._operator.runs(nodes)
+        self._absence.note(nodes, runs, time.monotonic())
+        return bool(self._given_up(record, nodes, runs))
 
     async def _serve_until(
         self, deciding: asyncio.Future[Any], record: Record, seen: Seen, *, is_calm: bool
@@ -498,7 +523,7 @@ class Leader:
                 move.announced.set()
             tasks = transition.tasks()
             performing = asyncio.gather(*(self._perform(task, plan) for task in tasks))
-            if not await self._leads_until(performing):
+            if not await self._leads_until(performing, record):
                 return
             for task, answer in zip(tasks, performing.result(), strict=True):
                 transition.done(task, answer)
@@ -511,10 +536,11 @@ class Leader:
                 move.is_over = True
                 await self._control.save(self._token, move.record.settled())
 
-    async def _leads_until(self, performing: asyncio.Future[Any]) -> bool:
+    async def _leads_until(self, performing: asyncio.Future[Any], record: Record | None = None) -> bool:
         """Wait for tasks, which may take longer than a lease; return whether this leader still has the lease.
 
-        The next leader can repeat a task at a node, so tasks are not cancelled.
+        The next leader can repeat a task at a node, so tasks are not cancelled. But they are broken off, and False is
+        returned, where a node of the transition of ``record`` is to be given up: one that hangs holds them up.
         """
         leads = True
         while True:
@@ -522,6 +548,10 @@ class Leader:
             if performing.done():
                 return leads
             leads = leads and not self._stop.is_set() and await self._control.keep(self._token, LEASE_MS)
+            if leads and record is not None and await self._is_overdue(record):
+                performing.cancel()
+                await asyncio.wait((performing,))
+                return False
 
     async def _goes_on(self, plan: Plan, *, wait_s: float, record: Record | None = None) -> bool:
         """Wait; return whether this leader still has the lease, and the nodes are in the runs that the plan names.
@@ -529,19 +559,16 @@ class Leader:
         ``record``: of a transition, which does not go on where a node is to be given up.
         """
         await asyncio.sleep(wait_s)
-        if time.monotonic() < self._look_at:
+        # Who grants joins beside a transition looks, too, but not at the nodes.
+        if time.monotonic() < min(self._look_at, self._asked_nodes_at + LOOK_EVERY_MS / 1000):
             return await self._control.keep(self._token, LEASE_MS)
+        self._asked_nodes_at = time.monotonic()
         seen = await self._look()
-        if seen is None or seen.taken:
+        if seen is None or seen.taken or (record is not None and await self._is_overdue(record)):
             return False
         named = self._named_runs(seen, plan) & plan.nodes.keys()
-        may_give_up = any("give_up_s=" in url for url in plan.nodes.values())
-        asked = {name: url for name, url in plan.nodes.items() if may_give_up or name in named}
-        runs = await self._operator.runs(asked)
-        self._absence.note(asked, runs, time.monotonic())
-        if record is not None and may_give_up and self._given_up(record, plan.nodes, runs):
-            return False
-        return all(_is_named(plan, name, runs[name]) for name in named & runs.keys())
+        runs = await self._operator.runs({name: plan.nodes[name] for name in named})
+        return all(_is_named(plan, name, run) for name, run in runs.items())
 
     @staticmethod
     def _named_runs(seen: Seen, plan: Plan) -> AbstractSet[str]:

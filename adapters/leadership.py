@@ -99,6 +99,12 @@ class Control(Protocol):
     async def begin_to_plan(self, token: str) -> Mapping[str, Interest] | None:
         """From now on, grant no join without a plan; return what each connection wants, None without the lease."""
 
+    async def runs_seen(self) -> Mapping[str, str]:
+        """Return the last run of each node that was noted."""
+
+    async def note_runs(self, token: str, runs: Mapping[str, str]) -> bool:
+        """Keep the runs of some nodes for the next leader; False if the lease is lost."""
+
     async def incarnations(self) -> tuple[int, frozenset[str]]:
         """Return the last incarnation and the names of all open connections, both of the same moment."""
 

@@ -407,6 +407,14 @@ class MemoryControl:
         self._world.is_sole = False
         return dict(self._world.interests)
 
+    async def runs_seen(self) -> Mapping[str, str]:
+        """See `Control.runs_seen`: no node is given up here."""
+        return {}
+
+    async def note_runs(self, token: str, runs: Mapping[str, str]) -> bool:
+        """See `Control.note_runs`."""
+        return True
+
     async def incarnations(self) -> tuple[int, frozenset[str]]:
         """See `Control.incarnations`."""
         return self._world.incarnation, frozenset(self._world.newest)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-PAUSE_S_MAX = 5.0
-"""A leader that has not asked for longer than this was stopped itself, and knows nothing of the time between."""
+PAUSE_S_MAX = 12.0
+"""A leader that has not asked for longer than this was stopped itself, and knows nothing of the time between. A call to
+a server that hangs takes 10 s."""
 
 
 class Absence:

@@ -31,6 +31,7 @@ class ControlKeys:
     gone = "gamecast:{control}:gone"
     past = PAST
     doubted = "gamecast:{control}:doubted"
+    seen_runs = "gamecast:{control}:runs"
     sole = "gamecast:{control}:sole"
     said = "gamecast:{control}:said"
     superseded = "gamecast:{control}:superseded"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 from adapters.leadership import LEASE_MS, Seen
@@ -138,6 +139,20 @@ class LeaderControl(RedisControl):
             self._ledger.number += 1
             # What is told from now on is noted.
             return await self._ledger.read_interests(self._connection.call, self._connection.pipeline)
+
+    async def runs_seen(self) -> Mapping[str, str]:
+        """See `Control.runs_seen`."""
+        async with self._using:
+            found = await self._connection.call("HGETALL", ControlKeys.seen_runs)
+        return {name.decode(): run.decode() for name, run in zip(found[::2], found[1::2], strict=True)}
+
+    async def note_runs(self, token: str, runs: Mapping[str, str]) -> bool:
+        """See `Control.note_runs`."""
+        async with self._using:
+            if not await self._write(token, [("HSET", ControlKeys.seen_runs, *chain.from_iterable(runs.items()))]):
+                return False
+            self._ledger.number += 1
+            return True
 
     async def resign(self, token: str) -> None:
         """Release the lease."""

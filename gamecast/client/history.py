@@ -275,11 +275,14 @@ class History:
             left = {
                 region: (epoch, after)
                 for region, (epoch, after) in left.items()
-                if region not in found and (region, epoch) in ending
+                if region not in found and (region, epoch) in ending and not self._is_given_up(region, plans)
             }
             if not left or time.monotonic() > deadline:
                 return frames
             await backoff.wait()
+
+    def _is_given_up(self, region: str, plans: Mapping[str, Plan]) -> bool:
+        return plans[region].paths[region][-1] in self._newest().given_up
 
     async def _read(self, wanted: Mapping[str, Position], plans: Mapping[str, Plan]) -> list[StampedFrame]:
         """Read from the places in the plans of an epoch, at nodes as the newest plan knows them: they may have

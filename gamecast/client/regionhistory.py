@@ -77,7 +77,7 @@ class RegionHistory:
                     return Page(items, f"{epoch}-{sequence}", more, is_late=not more)
                 if await self._read(known[epoch], region, epoch, sequence):
                     continue  # it has arrived since
-                if items or not from_anywhere or late_s is not None:
+                if items or not from_anywhere or late_s is not None or self._is_given_up(known[epoch], region):
                     items.append(Gap(region, epoch, sequence + 1, 0, GONE))
                 break
         if not items and not from_anywhere:

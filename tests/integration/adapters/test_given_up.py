@@ -14,12 +14,14 @@ from click.testing import CliRunner
 import gamecast
 from adapters.embedded.server import EmbeddedServer, EmbeddedServers
 from adapters.redis.leadercontrol import LeaderControl
+from adapters.redis.network import RedisNetwork
 from adapters.redis.relays import RedisRelays
 from adapters.urls import OwnOptions, own_options, with_own_options
 from cli.doctor import findings_of
 from cli.node import node as node_command
 from gamecast import Client, Event, Gap
-from sequencing.plan import Plan
+from gamecast.client.regionhistory import RegionHistory
+from sequencing.plan import GIVEN_UP, Plan
 from tests.patience import patience
 
 GIVE_UP_S = 1.5
@@ -27,13 +29,13 @@ REGIONS = tuple("abcdef")
 
 
 @asynccontextmanager
-async def network(servers: EmbeddedServers) -> AsyncIterator[str]:
+async def network(servers: EmbeddedServers, *, may_lose: bool = True) -> AsyncIterator[str]:
     """Register a node at each server but the first, which is the control Redis; yield its URL."""
     url, *others = servers.urls
     control = LeaderControl(url)
     for number, other in enumerate(others, start=1):
         at = with_own_options(other, OwnOptions(give_up_s=GIVE_UP_S))
-        await control.register_node(f"n{number}", at, may_lose=True)
+        await control.register_node(f"n{number}", at, may_lose=may_lose)
     await control.close()
     relays = RedisRelays(url)
     relays.start()
@@ -118,6 +120,77 @@ async def test_the_regions_of_a_dead_node_go_on_at_the_others_and_what_only_it_h
         common = [item.payload for item in items if isinstance(item, Event) and item.region in REGIONS[::2]]
         events = [item.payload for item in theirs if isinstance(item, Event)]
         assert [each for each in common if each in events] == [each for each in events if each in common]
+
+
+async def test_a_node_that_hangs_is_given_up_although_somebody_joins_meanwhile(
+    three_redis_servers: EmbeddedServers,
+) -> None:
+    async with (
+        network(three_redis_servers) as url,
+        gamecast.connect(url, name="s", publish_timeout_s=30) as client,
+        gamecast.connect(url, name="t") as joining,
+    ):
+        await client.subscribe("a", "b")
+        await joining.subscribe("c", "d")
+        node = busiest(await plan_of(client))
+        server = server_of(three_redis_servers, node)
+        os.kill(server.pid, signal.SIGSTOP)
+        try:
+            await asyncio.sleep(GIVE_UP_S / 3)
+            joins = asyncio.create_task(joining.subscribe("a", "b"))  # an epoch begins, and its ends hang
+            await until_without(client, node)
+            async with patience(20):
+                await joins
+                for region in "abcd":
+                    await client.publish(region, f"{region} after")
+            await take_last(joining, *(f"{region} after" for region in "abcd"))
+        finally:
+            os.kill(server.pid, signal.SIGCONT)
+
+
+async def test_a_leader_knows_the_runs_that_the_one_before_has_seen(three_redis_servers: EmbeddedServers) -> None:
+    """Else a restarted node would count as one that is still in the run in which it was given up."""
+    async with network(three_redis_servers, may_lose=False) as url:
+        async with gamecast.connect(url, name="s") as client:
+            await client.subscribe(*REGIONS)
+            node = busiest(await plan_of(client))
+            control = LeaderControl(url)
+            async with patience(10):
+                while node not in (runs := await control.runs_seen()):  # noqa: ASYNC110 - a leader writes them to Redis
+                    await asyncio.sleep(0.05)
+            await control.close()
+            server_of(three_redis_servers, node).kill()
+        async with gamecast.connect(url, name="next") as client:
+            plan = await until_without(client, node)
+            assert plan.runs[node] == GIVEN_UP + runs[node]
+            server_of(three_redis_servers, node).restart()
+            await until(client, lambda plan: not plan.given_up)
+
+
+async def test_history_that_is_asked_for_while_a_node_is_dead_does_not_wait_for_it(
+    three_redis_servers: EmbeddedServers,
+) -> None:
+    async with (
+        network(three_redis_servers) as url,
+        gamecast.connect(url, name="s", publish_timeout_s=30) as client,
+    ):
+        await client.subscribe(*REGIONS)
+        first = {region: (await client.publish(region, f"{region} before")).position for region in REGIONS}
+        dead = busiest(await plan_of(client))
+        gone = [region for region, node in (await plan_of(client)).egresses.items() if node == dead]
+        server_of(three_redis_servers, dead).kill()
+        async with gamecast.connect(url, name="later", subscribe_timeout_s=30) as later:
+            async with patience(30):
+                await later.subscribe(*REGIONS, since=first)
+            for region in REGIONS:
+                await client.publish(region, f"{region} after")
+            async with patience(20):
+                items = await take_last(later, *(f"{region} after" for region in REGIONS))
+            assert {item.region for item in items if isinstance(item, Gap)} >= set(gone)
+        history = RegionHistory(RedisNetwork(url, ordering="acyclic", retention_events=1))
+        page = await history.page(gone[0], after="0-0", events_max=10)
+        await history.close()
+        assert [type(item) for item in page.items] == [Gap, Event]
 
 
 async def test_it_starts_empty_when_its_server_is_back(three_redis_servers: EmbeddedServers) -> None:

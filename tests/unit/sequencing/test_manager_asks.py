@@ -8,11 +8,12 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from placement.planner import make_plan
+from sequencing.changes import are_usable
 from sequencing.conditions import can_follow_all
 from sequencing.errors import PlanError
 from sequencing.manager import next_record
 from sequencing.membership import Membership
-from sequencing.plan import Atom, AtomId, Ordering, Plan
+from sequencing.plan import GIVEN_UP, Atom, AtomId, Ordering, Plan
 from sequencing.record import Interest, Record
 
 NODES = {"n1": "", "n2": ""}
@@ -257,3 +258,30 @@ def test_by_overlap_who_alone_has_two_regions_ties_them_where_overlaps_are_expec
     record = changed(BY_OVERLAP, interests, planner, "e", expected=LINE)
     joined = changed(record, {"s": Interest(1, 2, {"d": 1, "e": 2})}, planner)
     assert (joined.plan.epoch_of("d"), joined.plan.epoch_of("e"), joined.plan.epoch_of("a")) == (3, 3, 2)
+
+
+def test_a_node_that_was_given_up_is_back_in_another_run_only() -> None:
+    """In the same one, those who have not heard of it would go on there; one that is not known may be the same."""
+    placed = next_record(EMPTY, {"s": interest("a")}, (), Planner(), announced=True)
+    assert placed is not None
+    [node] = placed.plan.paths["a"]
+    other = next(name for name in NODES if name != node)
+    settled = placed.settled()
+
+    def over_other(membership: Membership, epoch: int, first_atom: int) -> Plan:
+        return make_plan(membership, {other: ""}, epoch=epoch, first_atom=first_atom, ordering="acyclic")
+
+    gone = next_record(settled, settled.heard, (), over_other, nodes={other: ""}, runs={node: f"{GIVEN_UP}7"})
+    assert gone is not None
+    assert (gone.plan.paths["a"], gone.plan.given_up) == ((other,), frozenset({node}))
+    gone = gone.settled()
+    assert next_record(gone, gone.heard, (), Planner(), runs={node: "7"}) is None
+    back = next_record(gone, gone.heard, (), Planner(), runs={node: "8"})
+    assert back is not None
+    assert (back.plan.runs[node], back.plan.given_up) == ("8", frozenset())
+    unknown = replace(gone, plan=replace(gone.plan, runs={node: GIVEN_UP}))
+    found = next_record(unknown, unknown.heard, (), Planner(), runs={node: "8"})
+    assert found is not None
+    assert found.plan.runs[node] == f"{GIVEN_UP}8"
+    assert are_usable(found.plan, NODES, {node: "8", other: "1"}) == {other: ""}
+    assert are_usable(gone.plan, NODES, {node: "7"}) == {other: ""}

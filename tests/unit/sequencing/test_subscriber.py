@@ -10,7 +10,7 @@ import pytest
 from sequencing.errors import SessionExpired
 from sequencing.followed import Read
 from sequencing.frames import StampedFrame
-from sequencing.plan import Atom, AtomId, Plan
+from sequencing.plan import GIVEN_UP, Atom, AtomId, Plan
 from sequencing.ready import Missing, Ready
 from sequencing.record import Interest, Record
 from sequencing.subscriber import Subscriber
@@ -756,3 +756,52 @@ def test_what_is_joined_in_place_is_delivered_behind_its_marker_only() -> None:
     me.update(record("ab", 2, AB, version=2))
     me.found_ends([("b", 1, frame("b7", "1,5"))])
     assert me.delivers_after("b") is None
+
+
+def given_up(before: Record, *nodes: str, epoch: int, path: tuple[str, ...]) -> Record:
+    """Return the record in which all regions go on at another node, because some were given up."""
+    plan = before.plan
+    fresh = replace(
+        plan, epoch=epoch, version=1, nodes={**plan.nodes, path[0]: ""}, paths=dict.fromkeys(plan.paths, path)
+    )
+    return replace(before, plan=replace(fresh, runs={**plan.runs, **dict.fromkeys(nodes, f"{GIVEN_UP}7")}))
+
+
+def test_a_stream_at_a_node_that_was_given_up_ends_where_it_was_read() -> None:
+    me = joined("ab")
+    assert names(me.receive([frame("a3"), frame("b3")])) == ["a3", "b3"]
+    items = me.update(given_up(record("ab", 1), "n1", epoch=2, path=("n2",)))
+    assert [item for item in items if isinstance(item, Missing)] == [Missing("a", 1, 4, 0), Missing("b", 1, 4, 0)]
+    assert me.reads() == {"a": Read("n2", 2, 0), "b": Read("n2", 2, 0)}
+
+
+def test_so_does_one_that_a_region_comes_to_afterwards() -> None:
+    """It was to move to a node, which is given up before the region's end has come where it was."""
+    me = joined("a")
+    moved = replace(
+        record("a", 1), plan=replace(record("a", 1).plan, epoch=2, nodes={"n1": "", "n2": ""}, paths={"a": ("n2",)})
+    )
+    me.update(moved)
+    me.update(given_up(moved, "n2", epoch=3, path=("n3",)))
+    assert me.reads()["a"] == Read("n1", 1, 1)
+    items = me.receive([tick("a2")])
+    assert Missing("a", 2, 1, 0) in items
+    assert me.reads() == {"a": Read("n3", 3, 0)}
+
+
+def test_what_a_node_brings_says_nothing_of_what_another_one_brings_when_that_is_given_up() -> None:
+    """Frames of other nodes that may have a predecessor still wait for it."""
+    me = Subscriber("me", 1)
+    me.subscribe("abc")
+    paths = {"a": ("n1",), "b": ("n1",), "c": ("n2",)}
+    first = record("abc", 1)
+    first = replace(first, plan=replace(first.plan, nodes={"n1": "", "n2": ""}, paths=paths))
+    me.update(first)
+    me.found_ends([(region, 1, None) for region in "abc"])
+    for region, body in me.marks():
+        me.receive([frame(f"{region}1", meta="1 1 1 1 me", body=body)])
+    assert names(me.receive([frame("a2", "0,8")], {"a": 1})) == []
+    fresh = replace(first.plan, epoch=2, version=1, nodes={"n1": "", "n2": ""}, paths={**paths, "c": ("n1",)})
+    fresh = replace(fresh, epochs={"a": 1, "b": 1}, runs={"n2": f"{GIVEN_UP}7"})
+    assert names(me.update(replace(first, plan=fresh))) == []
+    assert names(me.receive([frame("b2", "0,7")], {"a": 1, "b": 1})) == ["b2", "a2"]
