@@ -17,12 +17,13 @@ from rich.text import Text
 
 from cli.outfiles import writing
 from gamecast.errors import InvalidInput, UsageError
-from launcher.ending import BROKEN
+from launcher.ending import BROKEN, CANNOT_TELL
 
 if TYPE_CHECKING:
     from analytics.jobs.analysis import Analysis, MakeDirect
 
 WORST_SHOWN = 5
+UNKNOWN_SHOWN = 8
 NAMES_MAX = 3
 
 
@@ -94,8 +95,13 @@ def analyze(
     The report is DIR/report.html, with pictures and CSV tables beside it. `gamecast plan` reads DIR/membership.csv and
     DIR/rates.csv.
 
+    A promise is broken where the records show it. They cannot show that all were kept where they have holes: where a
+    recorder dropped rows, a server was killed or still runs, or files are missing or damaged. Then the verdict is
+    "cannot be told", with the reasons: complete the session's directory, or judge a session that has ended.
+
     Exit status: 0 if the promises were kept, 1 if one was broken, 2 for wrong use or if there is nothing to analyze,
-    3 if Spark does not start or fails. With --follow, Ctrl-C prints the figures and ends with 1 or 130.
+    3 if Spark does not start or fails, 4 if it cannot be told. With --follow, Ctrl-C prints the figures and ends with
+    1 or 130.
     """
     from analytics.jobs.spark import open_spark, spark_failures
 
@@ -131,6 +137,8 @@ def analyze(
         context.exit(BROKEN)
     if interrupted:
         raise KeyboardInterrupt
+    if made.audit.unknown:
+        context.exit(CANNOT_TELL)
 
 
 def _direct(matrix: Path | None, hosts: Path | None, *, rtt: bool) -> MakeDirect | None:
@@ -223,11 +231,20 @@ def _tell(made: Analysis, out: Path | None) -> None:
         console.print(f"Put aside: {entry.count:,} × {entry.what}: {entry.reason}{named}")
     for note in made.notes:
         console.print(f"Note: {note}.")
-    if made.audit.fine and made.unrecorded:
-        console.print(Text("The recording is incomplete: no promise was seen broken in what is there.", style="yellow"))
+    unknown = made.audit.unknown
+    if made.audit.verdict == "cannot be told":
+        console.print(
+            Text("It cannot be told whether all promises were kept. None was seen broken, but:", style="yellow")
+        )
     elif made.audit.fine:
-        console.print(Text("The promises are kept, as far as these records can tell.", style="bold green"))
-    else:
+        console.print(Text("The promises are kept.", style="bold green"))
+    elif unknown:
+        console.print(Text("Not recorded completely:", style="yellow"))
+    for reason in unknown[:UNKNOWN_SHOWN]:
+        console.print(f"- {reason}.")
+    if len(unknown) > UNKNOWN_SHOWN:
+        console.print(f"- and {len(unknown) - UNKNOWN_SHOWN:,} reasons more (--json has them).")
+    if not made.audit.fine:
         console.print(Text("The promises are broken:", style="bold red"))
         for example in made.audit.examples:
             console.print(f"{str(example.as_dict()['kind']).replace('_', ' ')}: {example.describe()}.")
@@ -245,6 +262,7 @@ def _promises(made: Analysis) -> Table:
         ("each publisher's order", "events after a later one", audit.publisher_order_violations),
         ("nothing twice", "repeated deliveries", audit.duplicated),
         ("nothing lost", "events never delivered", audit.losses.lost),
+        ("nothing else", "events that were not published", audit.losses.unexpected),
     ):
         shown = Text("not known") if count is None else Text(f"{count:,}", style="red" if count else "green")
         table.add_row(promise, by, shown)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -15,18 +16,20 @@ from rich.table import Table
 from rich.text import Text
 
 from gamecast.recording.deliverylog import (
+    DeliveryLogs,
     Progress,
     find_delivery_logs,
     find_published,
     read_delivery_logs,
     read_published,
 )
-from launcher.ending import BROKEN
-from sequencing.checkers import History, PairOrder, Verdict, compare_pairs, judge
+from launcher.ending import BROKEN, CANNOT_TELL
+from sequencing.checkers import History, PairOrder, Published, Verdict, compare_pairs, judge
 from sequencing.checkers.stays import judge_stays
 
 FILES_NAMED_MAX = 3
 PUBLISHERS_NAMED_MAX = 3
+SUBSCRIBERS_NAMED_MAX = 3
 
 
 @click.command()
@@ -54,7 +57,11 @@ def audit(context: click.Context, files: Sequence[Path], *, published: Path | No
     of --published needs the fields position ("epoch-sequence") and published_at_ns. Each publisher's own order is
     checked if every delivery of it has sent_at_ns.
 
-    Exit status: 0 if the promises are kept, 1 if one is broken, 2 if the input is malformed or empty.
+    Where indices are missing between the lines, nothing counts as lost: it was perhaps delivered. The same holds after
+    the last line of a server whose stay is "open", because it was killed. Then the verdict is "cannot be told".
+
+    Exit status: 0 if the promises are kept, 1 if one is broken, 2 if the input is malformed or empty, 4 if it cannot be
+    told.
     """
     found = find_delivery_logs(files)
     published = published or find_published(found)
@@ -62,13 +69,15 @@ def audit(context: click.Context, files: Sequence[Path], *, published: Path | No
         logs = read_delivery_logs(found, on_progress=on_progress)
         expected = read_published(published, on_progress=on_progress) if published is not None else None
     history = History.of(logs.sequences)
-    if logs.stays and expected is not None:
-        verdict = judge_stays(logs.sequences, logs.stays, expected)
-    else:
-        verdict = judge(history, published=expected)
+    verdict = judge(history)
+    if expected is not None:
+        verdict = _with_losses(verdict, logs, expected)
+    unknown = tuple(_unknown(logs))
     compared = compare_pairs(history) if pairs else None
     if as_json:
         report = {**verdict.as_dict(), "files": len(found), "index_gaps": logs.index_gaps, "fine": verdict.fine}
+        report["verdict"] = "broken" if not verdict.fine else "cannot be told" if unknown else "kept"
+        report["unknown"] = list(unknown)
         if compared is not None:
             report["pairs"] = [
                 {"subscribers": pair.subscribers, "common": pair.common, "inversions": pair.inversions}
@@ -76,12 +85,41 @@ def audit(context: click.Context, files: Sequence[Path], *, published: Path | No
             ]
         click.echo(orjson.dumps(report, option=orjson.OPT_INDENT_2))
     else:
-        _tell(verdict, found, logs.index_gaps, compared)
+        _tell(verdict, found, unknown, compared)
     if not verdict.fine:
         context.exit(BROKEN)
+    if unknown:
+        context.exit(CANNOT_TELL)
 
 
-def _tell(verdict: Verdict, files: Sequence[Path], index_gaps: int, pairs: Sequence[PairOrder] | None) -> None:
+def _with_losses(verdict: Verdict, logs: DeliveryLogs, expected: Sequence[Published]) -> Verdict:
+    """Add what was lost, and what was not published, of the subscribers whose logs lack nothing.
+
+    What is missing in the others was perhaps delivered.
+    """
+    whole = [each for each in logs.sequences if each.subscriber not in logs.partial]
+    stays = [stay for stay in logs.stays if stay.subscriber not in logs.partial]
+    of_whole = judge_stays(whole, stays, expected) if logs.stays else judge(whole, published=expected)
+    examples = [each for each in of_whole.examples if each.kind in ("lost", "unexpected")]
+    return replace(verdict, lost=of_whole.lost, unexpected=of_whole.unexpected, examples=(*verdict.examples, *examples))
+
+
+def _unknown(logs: DeliveryLogs) -> Iterator[str]:
+    """Yield why it cannot be told whether the promises were kept."""
+    if logs.index_gaps:
+        named = named_few(sorted(logs.partial))
+        indices = _count(logs.index_gaps, "index", "indices")
+        yield f"{indices} missing between the lines: the logs are incomplete, those of {named}"
+    if logs.unended:
+        yield f"the recording has no end, because a server was killed or still ran: {named_few(sorted(logs.unended))}"
+
+
+def named_few(names: Sequence[str]) -> str:
+    """Return the first names, and that there are more."""
+    return ", ".join(names[:SUBSCRIBERS_NAMED_MAX]) + (", …" if len(names) > SUBSCRIBERS_NAMED_MAX else "")
+
+
+def _tell(verdict: Verdict, files: Sequence[Path], unknown: Sequence[str], pairs: Sequence[PairOrder] | None) -> None:
     console = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
     named = ", ".join(map(str, files[:FILES_NAMED_MAX])) + (", …" if len(files) > FILES_NAMED_MAX else "")
     console.print(
@@ -91,10 +129,12 @@ def _tell(verdict: Verdict, files: Sequence[Path], index_gaps: int, pairs: Seque
     console.print(_promises(verdict))
     if pairs is not None:
         console.print(_pairs(pairs))
-    for note in _notes(verdict, index_gaps):
+    for note in _notes(verdict):
         console.print(f"Note: {note}")
-    if verdict.first is None and index_gaps:
-        console.print(Text("The logs are incomplete: no promise was seen broken in what is there.", style="yellow"))
+    for reason in unknown:
+        console.print(f"Note: {reason}.")
+    if verdict.first is None and unknown:
+        console.print(Text("It cannot be told whether all promises were kept. None was seen broken.", style="yellow"))
         return
     if verdict.first is None:
         console.print(Text("The promises are kept, as far as these logs can tell.", style="bold green"))
@@ -130,7 +170,7 @@ def _pairs(pairs: Sequence[PairOrder]) -> Table:
     return table
 
 
-def _notes(verdict: Verdict, index_gaps: int) -> Iterator[str]:
+def _notes(verdict: Verdict) -> Iterator[str]:
     if verdict.lost is None:
         yield "deliveries alone do not show losses: give --published FILE."
     unchecked = verdict.publishers_unchecked
@@ -138,8 +178,6 @@ def _notes(verdict: Verdict, index_gaps: int) -> Iterator[str]:
         named = ", ".join(unchecked[:PUBLISHERS_NAMED_MAX]) + (", …" if len(unchecked) > PUBLISHERS_NAMED_MAX else "")
         whose = f"the order of {len(unchecked)} of {_count(verdict.publishers, 'publisher')}"
         yield f"{whose} could not be checked without sent_at_ns: {named}."
-    if index_gaps:
-        yield f"{_count(index_gaps, 'index', 'indices')} missing between the lines: the logs may be incomplete."
 
 
 def _count(number: int, one: str, many: str | None = None) -> str:

@@ -13,8 +13,9 @@ from analytics.jobs.advice import Advice, advise
 from analytics.jobs.causal import Causality, CausalViolation, audit_causality
 from analytics.jobs.cells import add_up
 from analytics.jobs.clock_steps import find_clock_steps
-from analytics.jobs.completeness import Losses, audit_losses
-from analytics.jobs.load import Load, measure_load, read_plan
+from analytics.jobs.completeness import Losses, audit_losses, latest_stays
+from analytics.jobs.evidence import Unknown, verdict_of, weigh
+from analytics.jobs.load import Load, measure_load, read_plan, recorder_losses
 from analytics.jobs.numbering import Numbering, number
 from analytics.jobs.order import Order, audit_order, audit_publishers, audit_repetitions
 from analytics.jobs.probes import direct_from_probes
@@ -51,11 +52,18 @@ class Audit:
     causality: Causality | None
     """None if it was neither guaranteed nor requested."""
     examples: tuple[Offence | CausalViolation, ...]
+    unknown: tuple[Unknown, ...] = ()
+    """What the records cannot show."""
 
     @property
     def fine(self) -> bool:
         """Whether no violation of a guarantee was found."""
         return not self.examples
+
+    @property
+    def verdict(self) -> str:
+        """``kept``, ``broken`` or ``cannot be told``."""
+        return verdict_of(not self.fine, self.unknown)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the value of ``order`` in the JSON output."""
@@ -64,6 +72,7 @@ class Audit:
             "cycles": self.order.cycles,
             "duplicated": self.duplicated,
             "lost": self.losses.lost,
+            "unexpected": self.losses.unexpected,
             "announced": self.losses.announced,
             "publisher_order_violations": self.publisher_order_violations,
             "publishers_unchecked": self.publishers_unchecked,
@@ -113,6 +122,8 @@ class Analysis:
             "deliveries": self.deliveries,
             "stretch": self.stretch(),
             "order": self.audit.as_dict(),
+            "verdict": self.audit.verdict,
+            "unknown": [each.as_dict() for each in self.audit.unknown],
             "quarantined": self.quarantine.total,
             "quarantine": self.quarantine.as_dicts(),
             "load": asdict(self.load),
@@ -240,6 +251,9 @@ def audit_all(
     on_stage: OnStage = lambda _: None,
 ) -> Audit:
     """Audit order, publishers' orders, repetitions and losses without stamps; then compare with the stamps."""
+    on_stage("weighing the evidence")
+    dropped = recorder_losses(sources["losses"])
+    evidence = weigh(sources, cells, latest_stays(sources["stays"]), dropped)
     on_stage("auditing the order")
     order = audit_order(slices, numbering, cells)
     on_stage("auditing each publisher's order")
@@ -254,6 +268,7 @@ def audit_all(
         stays=sources["stays"],
         gaps=sources["gaps"],
         cells=cells,
+        evidence=evidence,
     )
     on_stage("comparing with the stamps")
     stamps = audit_stamps(slices, numbering, sources["frames"])
@@ -262,9 +277,9 @@ def audit_all(
         on_stage("auditing causality")
         causality = audit_causality(slices, numbering)
     caused = causality.first if causality is not None else None
-    found = (order.first, order.cycle, of_publisher, repeated, losses.first, caused)
+    found = (order.first, order.cycle, of_publisher, repeated, losses.first, losses.first_unexpected, caused)
     examples = tuple(dict.fromkeys(each for each in found if each is not None))
-    return Audit(order, violations, unchecked, duplicated, losses, stamps, causality, examples)
+    return Audit(order, violations, unchecked, duplicated, losses, stamps, causality, examples, evidence.unknown)
 
 
 def _totals(cells: DataFrame) -> dict[str, int]:

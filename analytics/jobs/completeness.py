@@ -8,20 +8,18 @@ counted separately.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as fn
 
+from analytics.jobs.evidence import WHOLE, Evidence, Who
 from analytics.jobs.numbering import Numbering
 from analytics.jobs.slices import Slices
 from sequencing.checkers import Offence
 
 ALWAYS, NEVER = -(1 << 62), 1 << 62
-STAYS = (
-    "stay_number long, viewer int, region int, from_index long, to_index long, joined_at_ns long, whole boolean, "
-    "first long, last long, delivered long"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +32,9 @@ class Losses:
     first: Offence | None
     silent: tuple[str, ...]
     """Subscribers with a stay and without any delivery."""
+    unexpected: int = 0
+    """Events that were delivered, and that their publisher never published."""
+    first_unexpected: Offence | None = None
 
 
 def latest_stays(stays: DataFrame) -> DataFrame:
@@ -55,8 +56,13 @@ def audit_losses(
     stays: DataFrame,
     gaps: DataFrame,
     cells: DataFrame,
+    evidence: Evidence = WHOLE,
 ) -> Losses:
-    """Compare the published events, from publishers' rows and taps' frames, with the delivered events."""
+    """Compare the published events, from publishers' rows and taps' frames, with the delivered events.
+
+    ``evidence``: of a connection with holes, nothing counts as lost; of one without an end, nothing after its last
+    delivery.
+    """
     latest = latest_stays(stays)
     delivered_by = cells.select("session", "subscriber").distinct()
     silent = latest.join(delivered_by, ["session", "subscriber"], "left_anti").select("subscriber").distinct()
@@ -65,7 +71,8 @@ def audit_losses(
     if events is None:
         return Losses(None, 0, None, quiet)
     firsts = slices.deliveries.where("nth = 1").select("viewer", "region", "event", "index")
-    owing = _bounds(_stays(latest, numbering, cells), firsts).persist()
+    unexpected, first_unexpected = _unexpected(slices, numbering, events, evidence)
+    owing = _bounds(_stays(latest, numbering, cells, evidence), firsts).persist()
     owed = events.join(fn.broadcast(owing), "region").where(
         (fn.col("whole") | (fn.col("event") >= fn.col("first")) | (fn.col("published_at_ns") > fn.col("joined_at_ns")))
         & (fn.col("event") <= fn.col("last"))
@@ -75,8 +82,9 @@ def audit_losses(
     lacking_count = lacking.count()
     try:
         if not lacking_count:
-            return Losses(0, 0, None, quiet)
-        return _missing(owed.join(fn.broadcast(lacking), "stay_number"), firsts, numbering, gaps, quiet)
+            return Losses(0, 0, None, quiet, unexpected, first_unexpected)
+        found = _missing(owed.join(fn.broadcast(lacking), "stay_number"), firsts, numbering, gaps, quiet)
+        return replace(found, unexpected=unexpected, first_unexpected=first_unexpected)
     finally:
         owing.unpersist()
         lacking.unpersist()
@@ -110,13 +118,46 @@ def _published(numbering: Numbering, publishes: DataFrame, frames: DataFrame) ->
     return kept
 
 
-def _stays(latest: DataFrame, numbering: Numbering, cells: DataFrame) -> DataFrame:
-    """Return stay_number, viewer, region, from_index, to_index, joined_at_ns and whole (the whole region is due)."""
+def _unexpected(
+    slices: Slices, numbering: Numbering, events: DataFrame, evidence: Evidence
+) -> tuple[int, Offence | None]:
+    """Count the delivered events that their publisher did not publish, of publishers all of whose events are known."""
+    sessions = {session for session, _ in numbering.regions}
+    known = [
+        number
+        for number, name in enumerate(numbering.publishers)
+        if all((session, name) in evidence.publishers for session in sessions)
+    ]
+    if not known:
+        return 0, None
+    theirs = slices.deliveries.where((fn.col("nth") == 1) & fn.col("publisher").isin(known))
+    strange = theirs.join(events.select("region", "event"), ["region", "event"], "left_anti")
+    one = fn.min(fn.struct("event", "viewer", "region")).alias("one")
+    found = strange.agg(fn.countDistinct("event").alias("n"), one).first()
+    if found is None or not found["n"]:
+        return 0, None
+    row = found["one"]
+    name = numbering.name_events([row["event"]])[row["event"]]
+    region, viewer = numbering.regions[row["region"]][1], numbering.viewers[row["viewer"]].name
+    return int(found["n"]), Offence("unexpected", (name,), (region,), (viewer,))
+
+
+def _stays(latest: DataFrame, numbering: Numbering, cells: DataFrame, evidence: Evidence) -> DataFrame:
+    """Return stay_number, viewer, region, from_index, to_index, joined_at_ns, whole (the whole region is due) and ends
+    (nothing is due after the last delivery).
+
+    Without those of connections with holes.
+    """
     spark = cells.sparkSession
     several = {(v.session, v.subscriber) for v in numbering.viewers if v.incarnation is not None}
     viewers = {(v.session, v.subscriber, v.incarnation): n for n, v in enumerate(numbering.viewers)}
     regions = {region: n for n, region in enumerate(numbering.regions)}
-    rows: list[tuple[int, int, int, int, int, int, bool]] = []
+
+    def numbers_of(connections: Iterable[Who]) -> set[int | None]:
+        return {viewers.get((s, name, n if (s, name) in several else None)) for s, name, n in connections}
+
+    partial, unended = numbers_of(evidence.partial), numbers_of(evidence.open)
+    rows: list[tuple[int, int, int, int, int, int, bool, bool]] = []
     stayed: set[tuple[int, int]] = set()
     columns = ("session", "subscriber", "incarnation", "region", "from_index", "to_index", "joined_at_ns")
     for row in latest.select(*columns).collect():
@@ -126,29 +167,33 @@ def _stays(latest: DataFrame, numbering: Numbering, cells: DataFrame) -> DataFra
         if viewer is None or region is None:
             continue
         stayed.add((viewer, region))
+        if viewer in partial:
+            continue
         to = NEVER if row["to_index"] is None else row["to_index"]
         joined = NEVER if row["joined_at_ns"] is None else row["joined_at_ns"]
-        rows.append((len(rows), viewer, region, row["from_index"], to, joined, False))
+        ends = row["to_index"] is not None or viewer in unended
+        rows.append((len(rows), viewer, region, row["from_index"], to, joined, False, ends))
     for row in cells.select("session", "subscriber", "incarnation", "region").distinct().collect():
         who = (row["session"], row["subscriber"])
         viewer = viewers[(*who, row["incarnation"] if who in several else None)]
         region = regions[row["session"], row["region"]]
-        if (viewer, region) not in stayed:
-            rows.append((len(rows), viewer, region, ALWAYS, NEVER, NEVER, True))
+        if (viewer, region) not in stayed and viewer not in partial:
+            rows.append((len(rows), viewer, region, ALWAYS, NEVER, NEVER, True, viewer in unended))
     schema = (
-        "stay_number long, viewer int, region int, from_index long, to_index long, joined_at_ns long, whole boolean"
+        "stay_number long, viewer int, region int, from_index long, to_index long, joined_at_ns long, whole boolean, "
+        "ends boolean"
     )
     return spark.createDataFrame(rows, schema)
 
 
 def _bounds(stays: DataFrame, firsts: DataFrame) -> DataFrame:
-    """Add first, last and delivered: of the deliveries in the stay; last is NEVER if it never ended."""
+    """Add first, last and delivered: of the deliveries in the stay; last is NEVER if it did not end."""
     within = (fn.col("index") >= fn.col("from_index")) & (fn.col("index") < fn.col("to_index"))
     during = firsts.join(fn.broadcast(stays), ["viewer", "region"]).where(within)
     found = during.groupBy("stay_number").agg(
         fn.min("event").alias("first"), fn.max("event").alias("last_delivered"), fn.count("*").alias("delivered")
     )
-    last = fn.when(fn.col("to_index") == NEVER, fn.lit(NEVER)).otherwise(fn.coalesce("last_delivered", fn.lit(ALWAYS)))
+    last = fn.when(~fn.col("ends"), fn.lit(NEVER)).otherwise(fn.coalesce("last_delivered", fn.lit(ALWAYS)))
     bounded = stays.join(found, "stay_number", "left").withColumn("last", last).drop("last_delivered")
     return bounded.fillna({"first": NEVER, "delivered": 0})
 

@@ -49,7 +49,7 @@ def measure_load(tables: Mapping[str, DataFrame], cells: DataFrame, plan: Mappin
         _joins(tables["stays"], seconds),
         _counts(tables["gaps"].groupBy("reason").count()),
         _counts(tables["epochs"].select("session", "epoch", "version", "reason").distinct().groupBy("reason").count()),
-        _losses(tables["losses"]),
+        recorder_losses(tables["losses"]),
     )
 
 
@@ -158,7 +158,7 @@ def _joins(stays: DataFrame, seconds: float) -> dict[str, Any]:
     }
 
 
-def _losses(losses: DataFrame) -> dict[str, int]:
+def recorder_losses(losses: DataFrame) -> dict[str, int]:
     """Return how many rows recorders could not store, by table and reason."""
     kept = losses.groupBy("session", "recorder", "table", "reason").agg(fn.max("rows").alias("rows"))
     rows = kept.groupBy("table", "reason").agg(fn.sum("rows").alias("rows")).collect()

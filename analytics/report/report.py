@@ -17,6 +17,7 @@ from analytics.report.page import PAGE
 from analytics.report.pictures import draw_pictures
 
 ROWS_SHOWN = 15
+REASONS_SHOWN = 3
 _HEADS = {
     "deliveries_per_s": "deliveries/s",
     "events_per_s": "events/s",
@@ -94,11 +95,12 @@ def render(found: Analysis) -> str:
 
 def _verdict(found: Analysis) -> tuple[str, str]:
     """Return the CSS class of the header, and its text."""
-    if not found.audit.fine:
-        return "broken", "A promise was broken." if not found.unrecorded else "A promise was broken, or not recorded."
-    if found.unrecorded:
-        return "unknown", "The recording is incomplete: no promise was seen broken."
-    return "kept", "Every promise was kept."
+    match found.audit.verdict:
+        case "broken":
+            return "broken", "A promise was broken."
+        case "kept":
+            return "kept", "Every promise was kept."
+    return "unknown", "It cannot be told whether every promise was kept."
 
 
 def _headline(found: Analysis) -> str:
@@ -108,9 +110,9 @@ def _headline(found: Analysis) -> str:
     )
     if not found.audit.fine:
         said += f" {found.audit.examples[0].describe()}."
-    if found.unrecorded:
-        dropped = ", ".join(f"{rows:,} of {what}" for what, rows in found.unrecorded.items())
-        said += f" Recorders dropped rows: {dropped}."
+    if unknown := found.audit.unknown:
+        more = f", and {len(unknown) - REASONS_SHOWN:,} reasons more" if len(unknown) > REASONS_SHOWN else ""
+        said += f" Not recorded completely: {'; '.join(map(str, unknown[:REASONS_SHOWN]))}{more}."
     return said
 
 
@@ -156,7 +158,7 @@ def _producer(found: Analysis, drawn: Mapping[str, str]) -> Iterator[str]:
 def _order(found: Analysis) -> Iterator[str]:
     audit = found.audit
     if audit.fine:
-        held = "As far as it was recorded, yes" if found.unrecorded else "Yes"
+        held = "As far as it was recorded, yes" if audit.unknown else "Yes"
         yield (
             f"<p>{held}. In {audit.order.pairs_compared:,} pairs of regions that servers have in common, all of them "
             "saw one order, and everything once.</p>"

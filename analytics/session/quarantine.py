@@ -18,6 +18,8 @@ class Entry:
     reason: str
     count: int = 0
     examples: list[str] = field(default_factory=list)
+    lacks: bool = False
+    """Whether the session may lack what was left out."""
 
 
 class Quarantine:
@@ -26,11 +28,11 @@ class Quarantine:
     def __init__(self) -> None:
         self._entries: dict[tuple[str, str], Entry] = {}
 
-    def add(self, what: str, reason: str, *, count: int = 1, examples: Iterable[str] = ()) -> None:
-        """Count ``count`` more of them."""
+    def add(self, what: str, reason: str, *, count: int = 1, examples: Iterable[str] = (), lacks: bool = False) -> None:
+        """Count ``count`` more of them; ``lacks``: see `Entry`."""
         if count <= 0:
             return
-        entry = self._entries.setdefault((what, reason), Entry(what, reason))
+        entry = self._entries.setdefault((what, reason), Entry(what, reason, lacks=lacks))
         entry.count += count
         entry.examples += list(examples)[: EXAMPLES_MAX - len(entry.examples)]
 

@@ -110,7 +110,7 @@ def without_damaged(spark: SparkSession, sources: Sources) -> Sources:
             continue
         whole = [file for file in files if is_whole(file)]
         for file in sorted(set(files) - set(whole)):
-            sources.quarantine.add("file", "damaged inside", examples=[str(file)])
+            sources.quarantine.add("file", "damaged inside", examples=[str(file)], lacks=True)
             rows[name] -= events_in(pq.read_metadata(file))
         if whole:
             parts.append(_read(spark, session, name, whole))
@@ -228,27 +228,28 @@ class Finding:
         import pyarrow.parquet as pq
 
         if file.stat().st_size == 0:
-            return self._aside(file, "empty")
+            return self._aside(file, "empty", lacks=True)
         try:
             footer = pq.read_metadata(file)
             schema = pq.read_schema(file)
         except (pa.ArrowException, OSError):
-            return self._aside(file, "truncated, or not a Parquet file")
+            return self._aside(file, "truncated, or not a Parquet file", lacks=True)
         notes = {key.decode(): value.decode() for key, value in (schema.metadata or {}).items()}
         if FILE_SCHEMA not in notes:
             return self._aside(file, "foreign: says nothing of a schema")
         if notes[FILE_SCHEMA] not in map(str, READABLE_VERSIONS):
-            return self._aside(file, f"of schema version {notes[FILE_SCHEMA]}, and this reads {READABLE}")
+            reason = f"of schema version {notes[FILE_SCHEMA]}, and this reads {READABLE}"
+            return self._aside(file, reason, lacks=True)
         if notes.get(FILE_SESSION) != session:
             return self._aside(file, "of another session")
         wrong = _wrong_columns(schema, table)
         if wrong:
-            return self._aside(file, f"columns are missing or of another type: {', '.join(wrong)}")
+            return self._aside(file, f"columns are missing or of another type: {', '.join(wrong)}", lacks=True)
         if not footer.num_rows or self.again(file):
             return 0
         # Deliveries are most of a session: `without_damaged` reads them if fewer are found than expected.
         if table != "deliveries" and not is_whole(file):
-            return self._aside(file, "damaged inside")
+            return self._aside(file, "damaged inside", lacks=True)
         return events_in(footer)
 
     def _log(self, file: Path) -> None:
@@ -262,7 +263,7 @@ class Finding:
             if file.suffix != ".gz":
                 self._aside(file, "gzip-compressed, and not named .gz")
             elif not _unzips(file):
-                self._aside(file, "truncated gzip")
+                self._aside(file, "truncated gzip", lacks=True)
             elif not self.again(file):
                 self.logs.append(file)
         elif b"\0" in start:
@@ -270,8 +271,8 @@ class Finding:
         elif not self.again(file):
             self.logs.append(file)
 
-    def _aside(self, file: Path, reason: str) -> int:
-        self._quarantine.add("file", reason, examples=[str(file)])
+    def _aside(self, file: Path, reason: str, *, lacks: bool = False) -> int:
+        self._quarantine.add("file", reason, examples=[str(file)], lacks=lacks)
         return 0
 
     def again(self, file: Path) -> bool:

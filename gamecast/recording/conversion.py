@@ -23,7 +23,7 @@ from typing import IO, Any, Self
 import orjson
 
 from analytics.session.manifest import begin_session
-from analytics.session.schema import DELIVERIES, LOSSES, PUBLISHES, STAYS, Table
+from analytics.session.schema import CONNECTIONS, DELIVERIES, LOSSES, PUBLISHES, STAYS, Table
 from gamecast.recording.columns import rows_of
 from gamecast.recording.deliverylog import (
     check_delivery,
@@ -72,7 +72,7 @@ def session_to_logs(source: Path, target: Path) -> Converted:
     reader = SessionReader.open(source)
     done = Converted()
     _require_new(target)
-    offsets = _offsets(reader)
+    offsets, unclosed = _offsets(reader), _unclosed(reader)
     with _Logs(target) as logs:
         for batch in reader.rows(DELIVERIES):
             lines: dict[str, list[bytes]] = {}
@@ -84,7 +84,8 @@ def session_to_logs(source: Path, target: Path) -> Converted:
             if row["from_index"] is None:
                 done.leave_out("stays that were seen from outside")
                 continue
-            logs.write({row["subscriber"]: [_stay_line(row, offsets)]})
+            is_open = (row["subscriber"], row["incarnation"]) in unclosed
+            logs.write({row["subscriber"]: [_stay_line(row, offsets, is_open=is_open)]})
             done.stays += 1
         done.files = len(logs.names)
     done.published = _write_published(reader, published_beside(target), done)
@@ -232,7 +233,17 @@ def _event_id(row: Mapping[str, Any]) -> str:
     return f"{row['region']} {row['epoch']}-{row['sequence']}"
 
 
-def _stay_line(row: Mapping[str, Any], offsets: Mapping[Connection, int]) -> bytes:
+def _unclosed(reader: SessionReader) -> set[Connection]:
+    """Return the connections whose end is not recorded: they were killed, or were still open."""
+    closed: dict[Connection, bool] = {}
+    for batch in reader.rows(CONNECTIONS):
+        for row in batch.to_pylist():
+            key = row["name"], row["incarnation"]
+            closed[key] = closed.get(key, False) or row["closed_at_ns"] is not None
+    return {key for key, is_closed in closed.items() if not is_closed}
+
+
+def _stay_line(row: Mapping[str, Any], offsets: Mapping[Connection, int], *, is_open: bool) -> bytes:
     offset = offsets.get((row["subscriber"], row["incarnation"]), 0)
     line = {"subscriber": row["subscriber"], "stay": row["region"], "from": row["from_index"] + offset}
     known = {
@@ -245,6 +256,7 @@ def _stay_line(row: Mapping[str, Any], offsets: Mapping[Connection, int]) -> byt
         "incarnation": row["incarnation"],
         "stay_number": row["stay"],
         "connection_from": row["from_index"] if offset else None,
+        "open": True if is_open and row["to_index"] is None else None,
     }
     line |= {name: value for name, value in known.items() if value is not None}
     return orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE)

@@ -57,9 +57,14 @@ class DeliveryLogs:
 
     sequences: tuple[DeliverySequence, ...]
     index_gaps: int
-    """Indices below a subscriber's last one that no line has: the log omits lines, or was cut."""
+    """Indices below a subscriber's last one, or below the end of a stay, that no line has: the log omits lines, or was
+    cut."""
     stays: tuple[Stay, ...] = ()
     """The stays of subscribers that join and leave; ``start`` and ``end`` are places in their sequences."""
+    partial: frozenset[str] = frozenset()
+    """Subscribers that such lines are missing of."""
+    unended: frozenset[str] = frozenset()
+    """Subscribers whose recording has no end: what they delivered after their last line is not known."""
 
 
 def read_delivery_logs(files: Iterable[Path], *, on_progress: Progress | None = None) -> DeliveryLogs:
@@ -71,26 +76,38 @@ def read_delivery_logs(files: Iterable[Path], *, on_progress: Progress | None = 
     names = [Path(file) for file in files]
     parts: dict[str, _Part] = {}
     stays: list[Stay] = []
+    unended: set[str] = set()
     for number, file in enumerate(names):
         for line, record in read_records(file, on_progress):
             if "stay" in record and "event" not in record:
                 stays.append(parse_stay(record, file, line))
+                if record.get("open") is True:
+                    unended.add(stays[-1].subscriber)
             else:
                 _add(parts, record, number, line, file)
     if not parts and not stays:
         raise InvalidInput(f"no deliveries in {', '.join(map(str, names)) or 'no files'}: there is nothing to judge")
-    sequences, gaps = [], 0
+    sequences = []
+    gaps: dict[str, int] = {}
     indices: dict[str, IntArray] = {}
     for subscriber in sorted(parts):
-        sequence, indices[subscriber], missing = _sequence(subscriber, parts[subscriber], names)
+        sequence, indices[subscriber], gaps[subscriber] = _sequence(subscriber, parts[subscriber], names)
         sequences.append(sequence)
-        gaps += missing
+    behind: dict[str, int] = {}
+    for stay in stays:
+        last = int(indices[stay.subscriber][-1]) + 1 if stay.subscriber in indices else 0
+        behind[stay.subscriber] = max(behind.get(stay.subscriber, 0), (stay.end or 0) - last)
+    for subscriber, missing in behind.items():
+        gaps[subscriber] = gaps.get(subscriber, 0) + missing
     for stay in stays:
         # Where lines are missing, a place is less than an index.
         own = indices.get(stay.subscriber, np.empty(0, np.int64))
         stay.start = int(np.searchsorted(own, stay.start))
         stay.end = int(np.searchsorted(own, stay.end)) if stay.end is not None else None
-    return DeliveryLogs(tuple(sequences), gaps, tuple(stays))
+        if stay.end is None and stay.subscriber in unended:
+            stay.end = len(own)  # nothing after the last line is due
+    partial = frozenset(subscriber for subscriber, missing in gaps.items() if missing)
+    return DeliveryLogs(tuple(sequences), sum(gaps.values()), tuple(stays), partial, frozenset(unended))
 
 
 def read_published(file: Path, *, on_progress: Progress | None = None) -> list[Published]:

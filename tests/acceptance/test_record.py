@@ -23,6 +23,7 @@ from analytics.session.schema import TABLE_OF
 from cli.main import cli
 from gamecast.recording.deliverylog import read_delivery_logs
 from gamecast.recording.reading import SessionReader
+from launcher.ending import CANNOT_TELL
 from tests.patience import besides_waiting, patience, scaled
 
 COMMAND = [sys.executable, "-m", "gamecast"]
@@ -189,14 +190,17 @@ def test_a_recorded_demo_becomes_logs_that_the_audit_judges_like_its_own(demo: P
     assert before == after
 
 
-def test_a_delivery_taken_out_of_the_session_is_missed_by_the_audit(demo: Path, tmp_path: Path) -> None:
+def test_a_delivery_taken_out_of_the_session_is_missed_by_the_audit_and_not_called_lost(
+    demo: Path, tmp_path: Path
+) -> None:
     call("convert", demo / "session", tmp_path / "logs", "--to", "log")
     log = min((tmp_path / "logs").iterdir())
     lines = log.read_bytes().splitlines(keepends=True)
     log.write_bytes(b"".join(line for line in lines if b'"index":100,' not in line))
     audited = call("audit", tmp_path / "logs", "--json")
-    assert audited.exit_code == 1
-    assert json.loads(audited.output)["lost"] == 1
+    assert audited.exit_code == CANNOT_TELL
+    found = json.loads(audited.output)
+    assert (found["lost"], found["index_gaps"], found["verdict"]) == (0, 1, "cannot be told")
 
 
 def test_servers_that_roam_record_their_stays(tmp_path: Path) -> None:

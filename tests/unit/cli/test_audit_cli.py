@@ -10,6 +10,7 @@ from click.testing import CliRunner, Result
 
 from cli.audit import audit
 from gamecast.recording.deliverylogwriter import DeliveryLogWriter
+from launcher.ending import CANNOT_TELL
 from sequencing.errors import InvalidInput
 
 
@@ -97,8 +98,46 @@ def test_missing_lines_are_pointed_out(tmp_path: Path) -> None:
     lines = file.read_text().splitlines(keepends=True)
     file.write_text(lines[0] + lines[2])
     result = run(file)
-    assert result.exit_code == 0
+    assert result.exit_code == CANNOT_TELL
     assert "1 index missing between the lines" in result.stdout
+    assert "promises are kept" not in result.stdout
+
+
+def test_what_is_not_recorded_is_not_lost(tmp_path: Path) -> None:
+    published = tmp_path / "published"
+    published.write_text("".join(f'{{"event": "{event}", "region": "a"}}\n' for event in ("a1", "a2", "a3")))
+    file = record(tmp_path, "s1", "a1 a2 a3")
+    lines = file.read_text().splitlines(keepends=True)
+    file.write_text(lines[0] + lines[2])
+    record(tmp_path, "s2", "a1 a2 a3")
+    found = json.loads(run(tmp_path, "--published", published, "--json").stdout)
+    assert (found["lost"], found["verdict"]) == (0, "cannot be told")
+    assert found["unknown"] == ["1 index missing between the lines: the logs are incomplete, those of s1"]
+
+
+def test_of_a_server_that_was_killed_nothing_is_due_after_its_last_line(tmp_path: Path) -> None:
+    published = tmp_path / "published"
+    placed = ({"event": f"a{n}", "region": "a", "position": f"1-{n}", "published_at_ns": n} for n in (1, 2, 3))
+    published.write_text("".join(json.dumps(each) + "\n" for each in placed))
+    stay = {"subscriber": "s1", "stay": "a", "from": 0, "joined_at_ns": 0}
+    file = record(tmp_path, "s1", "a1")
+    whole = file.read_text()
+    file.write_text(whole + json.dumps(stay | {"open": True}) + "\n")
+    result = run(file, "--published", published, "--json")
+    assert result.exit_code == CANNOT_TELL
+    assert json.loads(result.stdout)["lost"] == 0
+    file.write_text(whole + json.dumps(stay) + "\n")
+    result = run(file, "--published", published, "--json")
+    assert (result.exit_code, json.loads(result.stdout)["lost"]) == (1, 2)
+
+
+def test_a_stay_that_ends_behind_the_last_line_shows_that_lines_are_missing(tmp_path: Path) -> None:
+    file = record(tmp_path, "s1", "a1 a2")
+    stay = {"subscriber": "s1", "stay": "a", "from": 0, "to": 9}
+    file.write_text(file.read_text() + json.dumps(stay) + "\n")
+    result = run(file, "--json")
+    assert result.exit_code == CANNOT_TELL
+    assert json.loads(result.stdout)["index_gaps"] == 7
 
 
 def test_malformed_input_is_raised_for_the_command_line_to_report(tmp_path: Path) -> None:

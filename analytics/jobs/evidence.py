@@ -1,0 +1,159 @@
+"""What the records of a session show, and what they cannot: by the numbers of deliveries, and by who closed.
+
+A connection counts its deliveries from 0. So its records show a hole: a number that is missing before the last
+delivery, before a gap, or before the place where it left a region. What is in a hole may have been delivered, and not
+recorded.
+Without its closing, a connection may have gone on after its last record: its process was killed, or still runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as fn
+
+from analytics.session.quarantine import Quarantine
+from analytics.session.reading import LOGS_SESSION, Sources
+
+ORDER = ("one order", "no cycles", "each publisher's order", "nothing twice")
+COMPLETENESS = ("nothing lost", "nothing else")
+ALL = (*ORDER, *COMPLETENESS)
+UNKNOWN_MAX = 1000
+"""So many reasons are listed."""
+
+Who = tuple[str, str, int | None]
+"""Session, name and incarnation of a connection."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """Promises that cannot be judged, of a connection or, without a name, of the session; and why."""
+
+    promises: tuple[str, ...]
+    subscriber: str
+    reason: str
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the value for ``--json``."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        return f"{self.subscriber}: {self.reason}" if self.subscriber else self.reason
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """``partial``: connections some of whose deliveries are not recorded; ``open``: those whose end is not;
+    ``publishers``: (session, name) of those all of whose events are recorded."""
+
+    unknown: tuple[Unknown, ...]
+    partial: frozenset[Who]
+    open: frozenset[Who]
+    publishers: frozenset[tuple[str, str]]
+
+
+WHOLE = Evidence((), frozenset(), frozenset(), frozenset())
+"""That of records that lack nothing."""
+
+
+def weigh(sources: Sources, cells: DataFrame, latest_stays: DataFrame, recorder_losses: Mapping[str, int]) -> Evidence:
+    """Return what the records of some sources can show. ``cells``: see `analytics.jobs.cells`; ``latest_stays``: the
+    last revision of each; ``recorder_losses``: rows that recorders dropped, by table and reason."""
+    closed = _closed(sources["connections"])
+    partial = dict(_partial(cells, latest_stays, sources["gaps"]))
+    unclosed = frozenset(who for who, is_closed in closed.items() if not is_closed)
+    lacking = _lacking(sources.quarantine, sources.unfinished, recorder_losses)
+    recorded = {(session, name) for session, name, _ in closed}
+    publishers = _publishers(cells) if recorded else set[tuple[str, str]]()
+    known = {session for session, _ in recorded}
+    strange = sorted(each for each in publishers - recorded if each[0] in known)
+    unknown = [
+        *lacking,
+        *(Unknown(ALL, name, _holes(*numbers)) for (_, name, _), numbers in sorted(partial.items(), key=str)),
+        *(
+            Unknown(ALL, name, "its end is not recorded: it was killed, or still runs")
+            for _, name, _ in sorted(unclosed, key=str)
+        ),
+        *(
+            Unknown(("nothing lost",), name, "it published, and its recorder's files are not here")
+            for _, name in strange
+        ),
+    ]
+    doubtful = {(session, name) for session, name, _ in unclosed} | _without_answers(sources["publishes"])
+    whole = frozenset[tuple[str, str]]() if lacking else frozenset(recorded - doubtful)
+    return Evidence(tuple(unknown[:UNKNOWN_MAX]), frozenset(partial), unclosed, whole)
+
+
+def _holes(missing: int, of: int) -> str:
+    return f"{missing:,} of its {of:,} deliveries are not recorded"
+
+
+def _lacking(quarantine: Quarantine, unfinished: int, recorder_losses: Mapping[str, int]) -> list[Unknown]:
+    found = [
+        Unknown(ALL, "", f"files are put aside: {entry.count:,} × {entry.reason} ({', '.join(entry.examples)})")
+        for entry in quarantine.entries
+        if entry.lacks
+    ]
+    if unfinished:
+        found.append(Unknown(ALL, "", f"{unfinished:,} files are unfinished: a recorder still runs, or was killed"))
+    for what, rows in recorder_losses.items():
+        table = what.partition(":")[0]
+        if rows and table in _NEEDED_FOR:
+            found.append(Unknown(_NEEDED_FOR[table], "", f"recorders dropped {rows:,} rows of {what}"))
+    return found
+
+
+_NEEDED_FOR = {"deliveries": ALL, "publishes": COMPLETENESS, "stays": COMPLETENESS, "gaps": ("nothing lost",)}
+"""Table → the promises that cannot be judged without its rows."""
+
+
+def _closed(connections: DataFrame) -> dict[Who, bool]:
+    """Return each recorded connection, and whether it was closed."""
+    last = Window.partitionBy("session", "name", "incarnation").orderBy(fn.desc("noted_at_ns"))
+    latest = connections.withColumn("_turn", fn.row_number().over(last)).where("_turn = 1")
+    rows = latest.select("session", "name", "incarnation", fn.col("closed_at_ns").isNotNull().alias("closed")).collect()
+    return {(row["session"], row["name"], row["incarnation"]): row["closed"] for row in rows}
+
+
+def _partial(cells: DataFrame, stays: DataFrame, gaps: DataFrame) -> Iterator[tuple[Who, tuple[int, int]]]:
+    """Yield the connections with holes, how many deliveries are missing, and of how many."""
+    who = ("session", "subscriber", "incarnation")
+    counted = cells.groupBy(*who).agg(
+        fn.sum("deliveries").alias("there"), fn.min("first_index").alias("first"), fn.max("last_index").alias("last")
+    )
+    reached = stays.select(*who, fn.greatest("from_index", "to_index").alias("upto"))
+    reached = reached.unionByName(gaps.select(*who, fn.col("index").alias("upto")))
+    needed: dict[Who, int] = {}
+    for row in reached.groupBy(*who).agg(fn.max("upto").alias("upto")).collect():
+        needed[row["session"], row["subscriber"], row["incarnation"]] = row["upto"] or 0
+    there: dict[Who, int] = {}
+    for row in counted.collect():
+        key = row["session"], row["subscriber"], row["incarnation"]
+        there[key] = row["there"]
+        begin = row["first"] if row["session"] == LOGS_SESSION else 0  # foreign logs may begin with any number
+        needed[key] = max(needed.get(key, 0), row["last"] + 1) - begin
+    for key, of in needed.items():
+        missing = of - there.get(key, 0)
+        if missing > 0:
+            yield key, (missing, of)
+
+
+def _publishers(cells: DataFrame) -> set[tuple[str, str]]:
+    rows = cells.select("session", "publisher").distinct().collect()
+    return {(row["session"], row["publisher"]) for row in rows}
+
+
+def _without_answers(publishes: DataFrame) -> set[tuple[str, str]]:
+    """Return the publishers that do not know of some events whether they were published."""
+    rows = publishes.where("outcome = 'unknown'").select("session", "publisher").distinct().collect()
+    return {(row["session"], row["publisher"]) for row in rows}
+
+
+def verdict_of(broken: bool, unknown: Iterable[Unknown]) -> str:
+    """Return ``broken``, ``cannot be told`` or ``kept``."""
+    if broken:
+        return "broken"
+    return "cannot be told" if any(True for _ in unknown) else "kept"
