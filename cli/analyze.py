@@ -103,7 +103,7 @@ def analyze(
     3 if Spark does not start or fails, 4 if it cannot be told. With --follow, Ctrl-C prints the figures and ends with
     1 or 130.
     """
-    from analytics.jobs.spark import open_spark, spark_failures
+    from analytics.jobs.spark import BRIEF_BYTES_MAX, open_spark, spark_failures
 
     for given in (*sessions, *(file for file in (direct, hosts) if file is not None)):
         if not given.exists():
@@ -112,7 +112,7 @@ def analyze(
     interrupted = False
     with _progress() as show, spark_failures():
         show("starting Spark")
-        spark = open_spark(master)
+        spark = open_spark(master, is_brief=follow is None and _bytes_of(sessions) < BRIEF_BYTES_MAX)
         from analytics.jobs.analysis import analyse
         from analytics.session.reading import read_sources
 
@@ -139,6 +139,12 @@ def analyze(
         raise KeyboardInterrupt
     if made.audit.unknown:
         context.exit(CANNOT_TELL)
+
+
+def _bytes_of(paths: Sequence[Path]) -> int:
+    """Return how large the files of sessions and logs are."""
+    files = (file for path in paths for file in (path.rglob("*") if path.is_dir() else (path,)))
+    return sum(file.stat().st_size for file in files if file.is_file())
 
 
 def _direct(matrix: Path | None, hosts: Path | None, *, rtt: bool) -> MakeDirect | None:

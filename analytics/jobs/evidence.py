@@ -8,13 +8,14 @@ Without its closing, a connection may have gone on after its last record: its pr
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from pyspark.sql import DataFrame, Window
+from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as fn
 
+from analytics.jobs.numbering import CELL
 from analytics.session.quarantine import Quarantine
 from analytics.session.reading import LOGS_SESSION, Sources
 
@@ -63,11 +64,12 @@ def weigh(sources: Sources, cells: DataFrame, latest_stays: DataFrame, recorder_
     """Return what the records of some sources can show. ``cells``: see `analytics.jobs.cells`; ``latest_stays``: the
     last revision of each; ``recorder_losses``: rows that recorders dropped, by table and reason."""
     closed = _closed(sources["connections"])
-    partial = dict(_partial(cells, latest_stays, sources["gaps"]))
+    cell_rows = cells.select(*CELL, "deliveries", "first_index", "last_index").collect()
+    partial = dict(_partial(cell_rows, latest_stays, sources["gaps"]))
     unclosed = frozenset(who for who, is_closed in closed.items() if not is_closed)
     lacking = _lacking(sources.quarantine, sources.unfinished, recorder_losses)
     recorded = {(session, name) for session, name, _ in closed}
-    publishers = _publishers(cells) if recorded else set[tuple[str, str]]()
+    publishers = {(row["session"], row["publisher"]) for row in cell_rows}
     known = {session for session, _ in recorded}
     strange = sorted(each for each in publishers - recorded if each[0] in known)
     unknown = [
@@ -112,38 +114,32 @@ _NEEDED_FOR = {"deliveries": ALL, "publishes": COMPLETENESS, "stays": COMPLETENE
 
 def _closed(connections: DataFrame) -> dict[Who, bool]:
     """Return each recorded connection, and whether it was closed."""
-    last = Window.partitionBy("session", "name", "incarnation").orderBy(fn.desc("noted_at_ns"))
-    latest = connections.withColumn("_turn", fn.row_number().over(last)).where("_turn = 1")
-    rows = latest.select("session", "name", "incarnation", fn.col("closed_at_ns").isNotNull().alias("closed")).collect()
+    closed = fn.max("closed_at_ns").isNotNull().alias("closed")
+    rows = connections.groupBy("session", "name", "incarnation").agg(closed).collect()
     return {(row["session"], row["name"], row["incarnation"]): row["closed"] for row in rows}
 
 
-def _partial(cells: DataFrame, stays: DataFrame, gaps: DataFrame) -> Iterator[tuple[Who, tuple[int, int]]]:
+def _partial(cells: Sequence[Row], stays: DataFrame, gaps: DataFrame) -> Iterator[tuple[Who, tuple[int, int]]]:
     """Yield the connections with holes, how many deliveries are missing, and of how many."""
     who = ("session", "subscriber", "incarnation")
-    counted = cells.groupBy(*who).agg(
-        fn.sum("deliveries").alias("there"), fn.min("first_index").alias("first"), fn.max("last_index").alias("last")
-    )
     reached = stays.select(*who, fn.greatest("from_index", "to_index").alias("upto"))
     reached = reached.unionByName(gaps.select(*who, fn.col("index").alias("upto")))
     needed: dict[Who, int] = {}
     for row in reached.groupBy(*who).agg(fn.max("upto").alias("upto")).collect():
         needed[row["session"], row["subscriber"], row["incarnation"]] = row["upto"] or 0
     there: dict[Who, int] = {}
-    for row in counted.collect():
+    first: dict[Who, int] = {}
+    for row in cells:
         key = row["session"], row["subscriber"], row["incarnation"]
-        there[key] = row["there"]
-        begin = row["first"] if row["session"] == LOGS_SESSION else 0  # foreign logs may begin with any number
-        needed[key] = max(needed.get(key, 0), row["last"] + 1) - begin
-    for key, of in needed.items():
+        there[key] = there.get(key, 0) + row["deliveries"]
+        first[key] = min(first.get(key, row["first_index"]), row["first_index"])
+        needed[key] = max(needed.get(key, 0), row["last_index"] + 1)
+    for key, upto in needed.items():
+        # Foreign logs may begin with any number.
+        of = upto - (first.get(key, 0) if key[0] == LOGS_SESSION else 0)
         missing = of - there.get(key, 0)
         if missing > 0:
             yield key, (missing, of)
-
-
-def _publishers(cells: DataFrame) -> set[tuple[str, str]]:
-    rows = cells.select("session", "publisher").distinct().collect()
-    return {(row["session"], row["publisher"]) for row in rows}
 
 
 def _without_answers(publishes: DataFrame) -> set[tuple[str, str]]:

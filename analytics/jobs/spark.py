@@ -24,6 +24,10 @@ DRIVER_MEMORY = "3g"
 With Python's part the driver stays within 4 GiB. SPARK_DRIVER_MEMORY overrides it.
 """
 SMALL = 300_000
+BRIEF = " -XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+BRIEF_BYTES_MAX = 16 * 1024 * 1024
+"""Of files with less than this, the analysis takes longer to compile than to run."""
+
 LAST_LINES = 5
 
 
@@ -35,11 +39,13 @@ class SparkFailed(OtherSideError):
     """Spark failed in a job: a worker was lost, or had too little memory or disk."""
 
 
-def open_spark(master: str | None = None, *, memory: str | None = None) -> SparkSession:
+def open_spark(master: str | None = None, *, memory: str | None = None, is_brief: bool = False) -> SparkSession:
     """Return a session on ``master``: ``local[N]``, ``spark://…``, ``sc://…`` (Spark Connect) and so on.
 
     Without a master, use the active one or that of spark-submit, otherwise all cores of this machine. One process has
     one session: an active one is returned as it is. Takes some 5 s. Raises `SparkUnavailable`.
+
+    ``is_brief``: whether there is little to do: then the JVM compiles quickly rather than well.
     """
     with quiet_imports(), needed_by("the analysis"):
         from pyspark.sql import SparkSession
@@ -55,7 +61,7 @@ def open_spark(master: str | None = None, *, memory: str | None = None) -> Spark
         submitted = "PYSPARK_GATEWAY_PORT" in os.environ
         if master or not submitted:
             builder = builder.master(master or LOCAL)
-        for key, value in _settings(master, memory, submitted=submitted).items():
+        for key, value in _settings(master, memory, submitted=submitted, is_brief=is_brief).items():
             builder = builder.config(key, value)
     with quiet_imports(), _silenced() as said:
         try:
@@ -80,6 +86,7 @@ def set_for(spark: SparkSession, *, deliveries: int) -> None:
     spark.conf.set("spark.sql.shuffle.partitions", str(partitions))
     spark.conf.set("spark.sql.adaptive.enabled", str(large).lower())
     spark.conf.set("spark.sql.codegen.wholeStage", str(large).lower())
+    spark.conf.set("spark.sql.codegen.factoryMode", "FALLBACK" if large else "NO_CODEGEN")
 
 
 def cores(spark: SparkSession) -> int:
@@ -110,7 +117,7 @@ def quiet_imports() -> Iterator[None]:
         yield
 
 
-def _settings(master: str | None, memory: str | None, *, submitted: bool) -> dict[str, str]:
+def _settings(master: str | None, memory: str | None, *, submitted: bool, is_brief: bool) -> dict[str, str]:
     settings = {
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.session.timeZone": "UTC",
@@ -125,7 +132,7 @@ def _settings(master: str | None, memory: str | None, *, submitted: bool) -> dic
         "spark.ui.enabled": "false",
         "spark.sql.shuffle.partitions": "2",
         "spark.driver.memory": memory or os.environ.get("SPARK_DRIVER_MEMORY", DRIVER_MEMORY),
-        "spark.driver.extraJavaOptions": f'-Dlog4j2.configurationFile="{silence}" -XX:-UsePerfData',
+        "spark.driver.extraJavaOptions": f'-Dlog4j2.configurationFile="{silence}" -XX:-UsePerfData' + BRIEF * is_brief,
     }
     if (master or LOCAL).startswith(("local", "spark://127.", "spark://localhost")):
         settings |= {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
