@@ -53,7 +53,8 @@ def audit(context: click.Context, files: Sequence[Path], *, published: Path | No
     A region's subscribers are those that delivered any of its events. A server that joins and leaves has lines like
     {"subscriber": "s1", "stay": "forest", "from": 3, "to": 40, "joined_at_ns": 1700…}: the first index in the region
     and the first index after it. The server then owes all events between the first and the last that it delivered. It
-    also owes those published after it had joined, up to the last that it delivered before it left. To check that, FILE
+    also owes those published after it had joined, up to the last that it delivered before it left. Deliveries with
+    "replayed" came from history: their order says nothing. To check that, FILE
     of --published needs the fields position ("epoch-sequence") and published_at_ns. Each publisher's own order is
     checked if every delivery of it has sent_at_ns.
 
@@ -68,8 +69,8 @@ def audit(context: click.Context, files: Sequence[Path], *, published: Path | No
     with _progress() as on_progress:
         logs = read_delivery_logs(found, on_progress=on_progress)
         expected = read_published(published, on_progress=on_progress) if published is not None else None
-    history = History.of(logs.sequences)
-    verdict = judge(history)
+    history = History.of(logs.live)
+    verdict = replace(judge(history), deliveries=sum(len(each.events) for each in logs.sequences))
     if expected is not None:
         verdict = _with_losses(verdict, logs, expected)
     unknown = tuple(_unknown(logs))

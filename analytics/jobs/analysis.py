@@ -186,6 +186,9 @@ def analyse(
         cells = add_up(sources["deliveries"]).persist()
         totals = _totals(cells)
     deliveries = totals["deliveries"]
+    if not sources.logs:
+        missing = sources.rows.get("deliveries", 0) - deliveries
+        quarantine.add("row", "a delivery without an event: no sequence, and no id", count=missing, lacks=True)
     if not deliveries:
         raise InvalidInput("there are no deliveries to analyse: none could be read")
     set_for(spark, deliveries=deliveries)

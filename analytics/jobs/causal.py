@@ -22,7 +22,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as fn
 
 from analytics.jobs.numbering import Numbering
-from analytics.jobs.slices import Slices
+from analytics.jobs.slices import LIVE, Slices
 from analytics.jobs.spark import quiet_imports
 from sequencing.errors import UsageError
 
@@ -83,7 +83,7 @@ def audit_causality(slices: Slices, numbering: Numbering) -> Causality:
     number = {name: place for place, name in enumerate(numbering.publishers)}
     owner = np.array([number.get(viewer.subscriber, -1) for viewer in numbering.viewers])
     columns = ("viewer", "index", "event", "publisher", "sent_at_ns", "delivered_at_ns")
-    rows = slices.deliveries.where("nth = 1 AND sent_at_ns IS NOT NULL AND delivered_at_ns IS NOT NULL")
+    rows = slices.deliveries.where(f"{LIVE} AND sent_at_ns IS NOT NULL AND delivered_at_ns IS NOT NULL")
     placed = rows.withColumn("slice", fn.explode(fn.sequence("guess", "slice"))).select("slice", *columns)
     with quiet_imports():
         found = placed.groupBy("slice").applyInArrow(_search(owner), VIOLATIONS).persist()

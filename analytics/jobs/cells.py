@@ -11,13 +11,14 @@ from analytics.jobs.numbering import CELL
 def add_up(deliveries: DataFrame) -> DataFrame:
     """Return a row for each (session, subscriber, incarnation, region, publisher).
 
-    Columns: deliveries; timed, those with both times; delay_ns, the sum of these; unsent, those without the time of
+    Columns: deliveries; timed, live ones with both times; delay_ns, the sum of these; unsent, those without the time of
     sending; held and held_ns, likewise from receiving to delivering; negative, timed ones that were delivered before
     they were sent; epoch_min, epoch_max, sequence_max; foreign, those with an id instead; first_at_ns and last_at_ns;
     first_index and last_index.
     """
-    delay = fn.col("delivered_at_ns") - fn.col("sent_at_ns")
-    held = fn.col("delivered_at_ns") - fn.col("received_at_ns")
+    live = fn.col("replayed").isNull()
+    delay = fn.when(live, fn.col("delivered_at_ns") - fn.col("sent_at_ns"))
+    held = fn.when(live, fn.col("delivered_at_ns") - fn.col("received_at_ns"))
     return deliveries.groupBy(*CELL).agg(
         fn.count("*").alias("deliveries"),
         fn.count(delay).alias("timed"),

@@ -1,9 +1,9 @@
 """Losses: which events each stay of a subscriber in a region should have delivered, and which of them it did not.
 
 A stay should deliver the events from its first delivery on, and those published after the subscriber's join was
-confirmed. It ends with its last delivery if the subscriber left, otherwise with the session. A subscriber without a
-recorded stay should deliver all events of the regions from which it delivered any. Losses that a `Gap` announced are
-counted separately.
+confirmed: by clocks of one host, or some seconds after it. It ends with its last delivery if the subscriber left, or
+if its end is not recorded, otherwise with the session. A subscriber without a recorded stay should deliver all events
+of the regions from which it delivered any. Losses that a `Gap` announced are counted separately.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from pyspark.sql import DataFrame, Window
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as fn
 
 from analytics.jobs.evidence import WHOLE, Evidence, Who
@@ -20,6 +20,8 @@ from analytics.jobs.slices import Slices
 from sequencing.checkers import Offence
 
 ALWAYS, NEVER = -(1 << 62), 1 << 62
+CLOCKS_APART_NS = 5_000_000_000
+"""Of two hosts, clocks are taken to be at most so far apart: what was published so much after a join was due."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +76,7 @@ def audit_losses(
     unexpected, first_unexpected = _unexpected(slices, numbering, events, evidence)
     owing = _bounds(_stays(latest, numbering, cells, evidence), firsts).persist()
     owed = events.join(fn.broadcast(owing), "region").where(
-        (fn.col("whole") | (fn.col("event") >= fn.col("first")) | (fn.col("published_at_ns") > fn.col("joined_at_ns")))
+        (fn.col("whole") | (fn.col("event") >= fn.col("first")) | _is_published_after_the_join())
         & (fn.col("event") <= fn.col("last"))
     )
     short = owed.groupBy("stay_number").agg(fn.count("*").alias("owed"))
@@ -90,19 +92,26 @@ def audit_losses(
         lacking.unpersist()
 
 
+def _is_published_after_the_join() -> Column:
+    apart = fn.when(fn.col("published_host") == fn.col("host"), fn.lit(0)).otherwise(fn.lit(CLOCKS_APART_NS))
+    return fn.col("published_at_ns") > fn.col("joined_at_ns") + apart
+
+
 def _published(numbering: Numbering, publishes: DataFrame, frames: DataFrame) -> DataFrame | None:
-    """Return region, event and published_at_ns of all events that are known to have been published."""
+    """Return region, event, published_at_ns and published_host of all events that are known to have been published."""
     if numbering.names is not None:
         return None
     spark = publishes.sparkSession
     rows = [(*region, number) for number, region in enumerate(numbering.regions)]
     regions = fn.broadcast(spark.createDataFrame(rows, "session string, region string, number int"))
     acknowledged = publishes.where("outcome = 'acknowledged' AND sequence IS NOT NULL")
-    own = acknowledged.select("session", "region", "epoch", "sequence", "published_at_ns")
+    host = fn.col("host").alias("published_host")
+    own = acknowledged.select("session", "region", "epoch", "sequence", "published_at_ns", host)
     carried = frames.where("events > 0").select("session", "region", "epoch", "sequence", "events").distinct()
     each = fn.explode(fn.sequence(fn.col("sequence") - fn.col("events") + 1, fn.col("sequence")))
     tapped = carried.withColumn("each", each).select(
-        "session", "region", "epoch", fn.col("each").alias("sequence"), fn.lit(ALWAYS).alias("published_at_ns")
+        *("session", "region", "epoch", fn.col("each").alias("sequence"), fn.lit(ALWAYS).alias("published_at_ns")),
+        fn.lit(None).cast("string").alias("published_host"),
     )
     known_here, known_tapped = not own.isEmpty(), not tapped.isEmpty()
     if not known_here and not known_tapped:
@@ -111,10 +120,11 @@ def _published(numbering: Numbering, publishes: DataFrame, frames: DataFrame) ->
     numbered = both.join(regions, ["session", "region"]).drop("region").withColumnRenamed("number", "region")
     # Sequences beyond all delivered ones would be numbered as another epoch's.
     kept = numbered.where(numbering.has_place()).select(
-        "region", numbering.event_number().alias("event"), "published_at_ns"
+        "region", numbering.event_number().alias("event"), "published_at_ns", "published_host"
     )
     if known_here and known_tapped:
-        kept = kept.groupBy("region", "event").agg(fn.max("published_at_ns").alias("published_at_ns"))
+        last = fn.max(fn.struct("published_at_ns", "published_host")).alias("last")
+        kept = kept.groupBy("region", "event").agg(last).select("region", "event", "last.*")
     return kept
 
 
@@ -157,9 +167,9 @@ def _stays(latest: DataFrame, numbering: Numbering, cells: DataFrame, evidence: 
         return {viewers.get((s, name, n if (s, name) in several else None)) for s, name, n in connections}
 
     partial, unended = numbers_of(evidence.partial), numbers_of(evidence.open)
-    rows: list[tuple[int, int, int, int, int, int, bool, bool]] = []
+    rows: list[tuple[int, int, int, int, int, int, bool, bool, str | None]] = []
     stayed: set[tuple[int, int]] = set()
-    columns = ("session", "subscriber", "incarnation", "region", "from_index", "to_index", "joined_at_ns")
+    columns = ("session", "subscriber", "incarnation", "region", "from_index", "to_index", "joined_at_ns", "host")
     for row in latest.select(*columns).collect():
         who = (row["session"], row["subscriber"])
         viewer = viewers.get((*who, row["incarnation"] if who in several else None))
@@ -172,16 +182,16 @@ def _stays(latest: DataFrame, numbering: Numbering, cells: DataFrame, evidence: 
         to = NEVER if row["to_index"] is None else row["to_index"]
         joined = NEVER if row["joined_at_ns"] is None else row["joined_at_ns"]
         ends = row["to_index"] is not None or viewer in unended
-        rows.append((len(rows), viewer, region, row["from_index"], to, joined, False, ends))
+        rows.append((len(rows), viewer, region, row["from_index"], to, joined, False, ends, row["host"]))
     for row in cells.select("session", "subscriber", "incarnation", "region").distinct().collect():
         who = (row["session"], row["subscriber"])
         viewer = viewers[(*who, row["incarnation"] if who in several else None)]
         region = regions[row["session"], row["region"]]
         if (viewer, region) not in stayed and viewer not in partial:
-            rows.append((len(rows), viewer, region, ALWAYS, NEVER, NEVER, True, viewer in unended))
+            rows.append((len(rows), viewer, region, ALWAYS, NEVER, NEVER, True, viewer in unended, None))
     schema = (
         "stay_number long, viewer int, region int, from_index long, to_index long, joined_at_ns long, whole boolean, "
-        "ends boolean"
+        "ends boolean, host string"
     )
     return spark.createDataFrame(rows, schema)
 

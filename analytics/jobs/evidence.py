@@ -95,7 +95,9 @@ def _holes(missing: int, of: int) -> str:
 
 def _lacking(quarantine: Quarantine, unfinished: int, recorder_losses: Mapping[str, int]) -> list[Unknown]:
     found = [
-        Unknown(ALL, "", f"files are put aside: {entry.count:,} × {entry.reason} ({', '.join(entry.examples)})")
+        Unknown(
+            ALL, "", f"{_PUT_ASIDE.get(entry.what, '')}{entry.count:,} × {entry.reason} ({', '.join(entry.examples)})"
+        )
         for entry in quarantine.entries
         if entry.lacks
     ]
@@ -108,6 +110,7 @@ def _lacking(quarantine: Quarantine, unfinished: int, recorder_losses: Mapping[s
     return found
 
 
+_PUT_ASIDE = {"file": "files are put aside: "}
 _NEEDED_FOR = {"deliveries": ALL, "publishes": COMPLETENESS, "stays": COMPLETENESS, "gaps": ("nothing lost",)}
 """Table → the promises that cannot be judged without its rows."""
 

@@ -40,7 +40,8 @@ class Numbering:
     """The numbers of one set of deliveries.
 
     ``deliveries``: a row for each delivery with viewer int, region int, publisher int, event long, index long, hint
-    long, sent_at_ns long. ``names`` has event and name of foreign events, None if numbers can be converted back.
+    long, sent_at_ns long, replayed boolean. ``names`` has event and name of foreign events, None if numbers can be
+    converted back.
     """
 
     deliveries: DataFrame
@@ -140,6 +141,7 @@ def number(deliveries: DataFrame, cells: DataFrame, *, times: bool = False) -> N
         "index",
         hint.alias("hint"),
         "sent_at_ns",
+        (fn.coalesce("replayed", fn.lit(0)) == 1).alias("replayed"),
         *(("delivered_at_ns",) if times else ()),
     )
     return Numbering(columns, viewers, regions, publishers, first_epoch, epochs, sequences, names)

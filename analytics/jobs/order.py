@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as fn
 
 from analytics.jobs.numbering import Numbering
-from analytics.jobs.slices import Slices
+from analytics.jobs.slices import LIVE, Slices
 from analytics.jobs.spark import quiet_imports
 from sequencing.checkers import DeliverySequence, History, Offence, judge
 from sequencing.checkers.cycles import find_components
@@ -72,7 +72,7 @@ class Order:
 def audit_order(slices: Slices, numbering: Numbering, cells: DataFrame) -> Order:
     """Judge whether there is one order that all viewers' first deliveries respect."""
     columns = ("slice", "viewer", "index", "event", "region")
-    firsts = slices.deliveries.where("nth = 1").select(*columns)
+    firsts = slices.deliveries.where(LIVE).select(*columns)
     with quiet_imports():
         verdicts = firsts.groupBy("slice").applyInArrow(_judge_slice, VERDICTS).persist()
     try:
@@ -106,7 +106,7 @@ def audit_publishers(slices: Slices, numbering: Numbering, cells: DataFrame) -> 
     """
     without = {row["publisher"] for row in cells.where("unsent > 0").select("publisher").distinct().collect()}
     unknown = [place for place, name in enumerate(numbering.publishers) if name in without]
-    checked = slices.deliveries.where("nth = 1")
+    checked = slices.deliveries.where(LIVE)
     if unknown:
         checked = checked.where(~fn.col("publisher").isin(unknown))
     stream = Window.partitionBy("viewer", "region", "publisher").orderBy("index")
@@ -137,7 +137,7 @@ def audit_publishers(slices: Slices, numbering: Numbering, cells: DataFrame) -> 
 
 def audit_repetitions(slices: Slices, numbering: Numbering) -> tuple[int, Offence | None]:
     """Return how many deliveries repeat an event to the same viewer, and the first of them by index."""
-    again = slices.deliveries.where("nth > 1")
+    again = slices.deliveries.where("nth > 1 AND NOT replayed")
     found = again.agg(
         fn.count("*").alias("n"), fn.min(fn.struct("index", "viewer", "event", "region")).alias("one")
     ).first()

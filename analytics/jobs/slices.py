@@ -26,6 +26,9 @@ from sequencing.errors import GamecastError
 
 IntArray = npt.NDArray[np.int64]
 
+LIVE = "nth = 1 AND NOT replayed"
+"""The deliveries whose order is judged. History comes late on purpose, beside live events of other regions."""
+
 DELIVERIES_PER_SLICE = 1_000_000
 """How many deliveries one Python task holds at a time: some 150 MB."""
 BINS = 8192
@@ -122,9 +125,9 @@ def _settle(guessed: DataFrame, near: DataFrame, *, viewers: int, slices: int) -
     """
     columns = ("viewer", "event", "index", "slice")
     begins = np.full((viewers, slices + 1), NEVER, np.int64)
-    first = guessed.where("nth = 1").select(*columns)
+    first = guessed.where(LIVE).select(*columns)
     _lower(begins, first.groupBy("viewer", "slice").agg(fn.min("index").alias("index")))
-    close = near.where("nth = 1").select(*columns).persist(StorageLevel.DISK_ONLY)
+    close = near.where(LIVE).select(*columns).persist(StorageLevel.DISK_ONLY)
     raised: DataFrame | None = None
     rows = close
     for turn in range(1, ROUNDS_MAX + 1):

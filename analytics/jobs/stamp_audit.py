@@ -13,7 +13,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as fn
 
 from analytics.jobs.numbering import Numbering
-from analytics.jobs.slices import Slices
+from analytics.jobs.slices import LIVE, Slices
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ def audit_stamps(slices: Slices, numbering: Numbering, frames: DataFrame) -> Sta
     """Compare first deliveries with sequences and atoms' numbers; None for foreign events, which have none."""
     if numbering.names is not None:
         return None
-    firsts = slices.deliveries.where("nth = 1").select("viewer", "region", "event", "index")
+    firsts = slices.deliveries.where(LIVE).select("viewer", "region", "event", "index")
     by_region = _descents(firsts, ("viewer", "region"), fn.col("event"))
     stamped = _stamped(numbering, frames)
     atoms = stamped.select("session", "atom").distinct().count()

@@ -131,7 +131,8 @@ def delay_histogram(deliveries: DataFrame) -> DataFrame:
     Leaves out deliveries of a publisher's own events, and those with a time of zero or less.
     """
     delay = fn.col("delivered_at_ns") - fn.col("sent_at_ns")
-    timed = deliveries.where((fn.col("publisher") != fn.col("subscriber")) & (delay > 0))
+    live = fn.col("replayed").isNull()
+    timed = deliveries.where(live & (fn.col("publisher") != fn.col("subscriber")) & (delay > 0))
     bucket = fn.floor(fn.log2(delay.cast("double")) * FINE_BUCKETS).cast("int").alias("bucket")
     counted = timed.groupBy("session", bucket).agg(fn.count("*").alias("deliveries"))
     up_to = fn.pow(fn.lit(2.0), (fn.col("bucket") + 1) / FINE_BUCKETS) / NS_PER_MS

@@ -11,11 +11,13 @@ from pyspark.sql import functions as fn
 from analytics.session.quarantine import Quarantine
 from analytics.session.schema import TABLE_OF
 
+NO_END = "the log has no end: the server was killed, or still ran"
 LOG_SUFFIXES = (".jsonl", ".jsonl.gz")
 BAD = "_bad"
 _FIELDS = (
     "subscriber string, index long, event string, region string, sender string, sent_at_ns long, delivered_at_ns long, "
-    f"stay string, `from` long, `to` long, asked_at_ns long, joined_at_ns long, {BAD} string"
+    "replayed long, stay string, `from` long, `to` long, open boolean, asked_at_ns long, joined_at_ns long, "
+    f"{BAD} string"
 )
 _REQUIRED = ("subscriber", "index", "event", "region", "sender")
 
@@ -50,11 +52,19 @@ def read_logs(spark: SparkSession, files: Sequence[Path], quarantine: Quarantine
     deliveries = (
         placed.where("_turn = 1").withColumnRenamed("sender", "publisher").withColumn("host", fn.col("subscriber"))
     )
-    stays = lines.where(stay).select(
+    unended = [
+        row["subscriber"] for row in lines.where(stay & fn.col("open")).select("subscriber").distinct().collect()
+    ]
+    quarantine.add("subscriber", NO_END, count=len(unended), examples=sorted(unended), lacks=True)
+    last = deliveries.groupBy("subscriber").agg((fn.max("index") + 1).alias("behind"))
+    stays = lines.where(stay).join(last, "subscriber", "left")
+    # Nothing is due after the last line of a server that was killed.
+    to = fn.coalesce("to", fn.when(fn.col("open"), fn.coalesce("behind", "from")))
+    stays = stays.select(
         "subscriber",
         fn.col("stay").alias("region"),
         fn.col("from").alias("from_index"),
-        fn.col("to").alias("to_index"),
+        to.alias("to_index"),
         "asked_at_ns",
         "joined_at_ns",
     )

@@ -24,6 +24,7 @@ from analytics.session.logs import LOG_SUFFIXES, read_logs
 from analytics.session.quarantine import Quarantine
 from analytics.session.runs import events_in, spread
 from analytics.session.schema import (
+    DELIVERIES,
     FILE_SCHEMA,
     FILE_SESSION,
     FILE_SUFFIX,
@@ -121,7 +122,13 @@ def without_damaged(spark: SparkSession, sources: Sources) -> Sources:
 
 def _read(spark: SparkSession, session: str, table: str, files: Sequence[Path]) -> DataFrame:
     read = spark.read.schema(TABLE_OF[table].spark_schema()).option("ignoreCorruptFiles", "true")
-    return spread(read.parquet(*map(str, files)), TABLE_OF[table]).withColumn("session", fn.lit(session))
+    rows = spread(read.parquet(*map(str, files)), TABLE_OF[table]).withColumn("session", fn.lit(session))
+    # One row without an event must not keep all others from being numbered.
+    return (
+        rows.where("event IS NOT NULL OR (epoch IS NOT NULL AND sequence IS NOT NULL)")
+        if table == DELIVERIES.name
+        else rows
+    )
 
 
 def is_whole(file: Path) -> bool:

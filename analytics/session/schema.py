@@ -289,6 +289,12 @@ DELIVERIES = Table(
         _list("each_sent_at_ns", "`sent_at_ns` of each event, null for one event", "ns"),
         _time("received_at_ns", "when the event's frame was received", nullable=True),
         _time("delivered_at_ns", "when the application got it", nullable=True),
+        _number(
+            "replayed",
+            "1 for an event from history, which `since` asked for: it came late on purpose, so that neither its delay "
+            "nor its place among events of other regions says anything; null for a live one",
+            nullable=True,
+        ),
     ),
     Runs(("index", "sequence"), {"sent_at_ns": "each_sent_at_ns"}),
 )

@@ -160,7 +160,9 @@ class EventDecoder:
         self._passed[region] = epoch, frame.last
         self.delivered_events += len(batch) - before
         if self._tap is not None:
-            self._tap.delivered(frame, meta.publisher, first=first, sent_at_ns=sent_at_ns, at_ns=at_ns)
+            self._tap.delivered(
+                frame, meta.publisher, first=first, sent_at_ns=sent_at_ns, at_ns=at_ns, replayed=replayed
+            )
 
     def _once(
         self, frame: StampedFrame, parts: Sequence[JointPart], events: Iterable[Event], together: Together

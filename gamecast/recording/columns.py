@@ -89,6 +89,8 @@ class DeliveredFrame(NamedTuple):
     times: bytes
     received_at_ns: int | None
     delivered_at_ns: int
+    replayed: int | None
+    """1 if it came from history."""
 
 
 class ResolvedFrame(NamedTuple):
@@ -110,7 +112,7 @@ class ResolvedFrame(NamedTuple):
 
 def deliveries(host: str, frames: Columns) -> pa.Table:
     """Return rows of `DELIVERIES` from columns of `DeliveredFrame`; raises one of `UNREADABLE`."""
-    names, incarnation, region, publisher, epoch, first, counts, place, times, received, delivered = frames
+    names, incarnation, region, publisher, epoch, first, counts, place, times, received, delivered, replayed = frames
     events = np.array(counts, np.int64)
     sent = sent_times(times, events)
     return _table_of(
@@ -129,6 +131,7 @@ def deliveries(host: str, frames: Columns) -> pa.Table:
         each_sent_at_ns=_lists(sent, events),
         received_at_ns=pa.array(received, pa.int64()),
         delivered_at_ns=np.array(delivered, np.int64),
+        replayed=pa.array(replayed, pa.int64()),
     )
 
 

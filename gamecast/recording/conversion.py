@@ -39,7 +39,7 @@ from sequencing.errors import UsageError, unwritable
 
 OPEN_LOGS_MAX = 64
 ROWS_AT_ONCE = 16_384
-EXTRAS = ("epoch", "sequence", "received_at_ns", "host", "incarnation")
+EXTRAS = ("epoch", "sequence", "received_at_ns", "host", "incarnation", "replayed")
 STAY_EXTRAS = ("left_at_ns", "epoch", "host", "incarnation", "stay_number")
 
 

@@ -25,6 +25,7 @@ import re
 import sys
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeGuard
@@ -63,6 +64,8 @@ class DeliveryLogs:
     """The stays of subscribers that join and leave; ``start`` and ``end`` are places in their sequences."""
     partial: frozenset[str] = frozenset()
     """Subscribers that such lines are missing of."""
+    live: tuple[DeliverySequence, ...] = ()
+    """The sequences without what came from history, late on purpose."""
     unended: frozenset[str] = frozenset()
     """Subscribers whose recording has no end: what they delivered after their last line is not known."""
 
@@ -107,7 +110,8 @@ def read_delivery_logs(files: Iterable[Path], *, on_progress: Progress | None = 
         if stay.end is None and stay.subscriber in unended:
             stay.end = len(own)  # nothing after the last line is due
     partial = frozenset(subscriber for subscriber, missing in gaps.items() if missing)
-    return DeliveryLogs(tuple(sequences), sum(gaps.values()), tuple(stays), partial, frozenset(unended))
+    live = tuple(_without(each, indices[each.subscriber], parts[each.subscriber].replayed) for each in sequences)
+    return DeliveryLogs(tuple(sequences), sum(gaps.values()), tuple(stays), partial, live, frozenset(unended))
 
 
 def read_published(file: Path, *, on_progress: Progress | None = None) -> list[Published]:
@@ -195,6 +199,8 @@ class _Part:
     regions: list[str] = field(default_factory=list)
     senders: list[str] = field(default_factory=list)
     sent_at_ns: list[int | None] = field(default_factory=list)
+    replayed: set[int] = field(default_factory=set)
+    """The indices of deliveries from history."""
     file: array[int] = field(default_factory=lambda: array("q"))
     line: array[int] = field(default_factory=lambda: array("q"))
 
@@ -221,6 +227,8 @@ def _add(parts: dict[str, _Part], record: dict[str, object], number: int, line: 
     part.regions.append(sys.intern(region))
     part.senders.append(sys.intern(sender))
     part.sent_at_ns.append(sent)
+    if get("replayed"):
+        part.replayed.add(index)
     part.file.append(number)
     part.line.append(line)
 
@@ -292,6 +300,18 @@ def _invalid_delivery(record: dict[str, object], file: Path, line: int) -> Inval
 
 def _is_time(value: object) -> TypeGuard[int | None]:
     return value is None or (type(value) is int and -_INT64_MAX <= value <= _INT64_MAX)
+
+
+def _without(sequence: DeliverySequence, index: IntArray, replayed: AbstractSet[int]) -> DeliverySequence:
+    """Return a sequence without the deliveries of some indices."""
+    if not replayed:
+        return sequence
+    kept = [place for place, number in enumerate(index.tolist()) if number not in replayed]
+    events, regions, senders = (
+        [column[place] for place in kept] for column in (sequence.events, sequence.regions, sequence.senders)
+    )
+    sent = [sequence.sent_at_ns[place] for place in kept] if sequence.sent_at_ns else ()
+    return DeliverySequence(sequence.subscriber, events, regions, senders, sent)
 
 
 def _sequence(subscriber: str, part: _Part, names: Sequence[Path]) -> tuple[DeliverySequence, IntArray, int]:

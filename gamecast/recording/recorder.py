@@ -283,10 +283,10 @@ class Recorder:
                 receipts.received(frames, at)
                 received.update(zip(frames, taken.receives, strict=True))
             if taken.deliveries:
-                region, publisher, epoch, first, events, place, times, last, at = zip(*taken.deliveries, strict=True)
+                *noted, last, at, replayed = zip(*taken.deliveries, strict=True)
+                region, _, epoch, *_ = noted
                 received_at = receipts.delivered(list(zip(region, epoch, last, strict=True)))
-                noted = region, publisher, epoch, first, events, place, times, received_at, at
-                self._delivered.add((*_names(tap, len(at)), *noted))
+                self._delivered.add((*_names(tap, len(at)), *noted, received_at, at, replayed))
             if taken.publishes:
                 self._published.add(([tap.name] * len(taken.publishes), *zip(*taken.publishes, strict=True)))
             for table, row in taken.single:

@@ -85,9 +85,19 @@ class Tap:
         ]
 
     def delivered(
-        self, frame: StampedFrame, publisher: str, *, first: int, sent_at_ns: Sequence[int], at_ns: int
+        self,
+        frame: StampedFrame,
+        publisher: str,
+        *,
+        first: int,
+        sent_at_ns: Sequence[int],
+        at_ns: int,
+        replayed: bool = False,
     ) -> None:
-        """Note that the events of a frame, from number ``first`` on, are delivered to the application."""
+        """Note that the events of a frame, from number ``first`` on, are delivered to the application.
+
+        ``replayed``: whether from history.
+        """
         index, events = self.index, len(sent_at_ns)
         self.index += events
         if self._put - self._taken + events > self._pending_max:
@@ -98,7 +108,8 @@ class Tap:
         # would cost more than all else here. The text has the times of all the frame's events, also before `first`.
         body = frame.body
         # A tuple in the order of `DeliveredFrame`, and the frame's last number in place of when it was received.
-        note = (frame.region, publisher, frame.epoch, first, events, index, body[: body.find(b"]")], frame.last, at_ns)
+        times, told = body[: body.find(b"]")], 1 if replayed else None
+        note = (frame.region, publisher, frame.epoch, first, events, index, times, frame.last, at_ns, told)
         self._deliveries.append(note)
 
     def published(self, resolved: Resolved[Any]) -> None:

@@ -95,7 +95,8 @@ def audited(request: pytest.FixtureRequest, spark: SparkSession, worlds: list[di
         "sent_at_ns long, delivered_at_ns long"
     )
     deliveries = spark.createDataFrame(list(rows_of(worlds)), schema)
-    for name, kind in (("incarnation", "long"), ("host", "string"), ("epoch", "long"), ("sequence", "long")):
+    absent = ("incarnation", "long"), ("host", "string"), ("epoch", "long"), ("sequence", "long"), ("replayed", "long")
+    for name, kind in absent:
         deliveries = deliveries.withColumn(name, fn.lit(None).cast(kind))
     deliveries = deliveries.withColumn("received_at_ns", fn.col("delivered_at_ns"))
     sources = sources_of(spark, deliveries)

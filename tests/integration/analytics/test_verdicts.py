@@ -208,6 +208,24 @@ def a_file_that_is_cut(world: World) -> str:
     return UNKNOWN
 
 
+def a_row_without_an_event(world: World) -> str:
+    world.random.choice(world.rows["deliveries"])["sequence"] = None
+    return UNKNOWN
+
+
+def clocks_that_are_apart(world: World) -> str:
+    """A server's clock is two seconds behind, and it comes when a part was published already."""
+    name = world.anybody()
+    mine = sorted(world.of("deliveries", name), key=lambda row: row["index"])
+    world.drop("deliveries", mine[:10])
+    world.renumber(name)
+    for row in (*world.of("deliveries", name), *world.of("stays", name)):
+        row["host"] = "another"
+    for stay in world.of("stays", name):
+        stay["joined_at_ns"] = mine[10]["sent_at_ns"] - 2_000_000_000
+    return KEPT
+
+
 def files_of_a_publisher_that_are_missing(world: World) -> str:
     name = world.anybody()
     if not world.of("publishes", name):
@@ -220,7 +238,15 @@ def files_of_a_publisher_that_are_missing(world: World) -> str:
 
 FAULTS: tuple[Callable[[World], str], ...] = (
     *(nothing, a_loss, a_loss_that_is_told, a_repetition, a_swap, an_event_of_nobody, rows_that_are_missing),
-    *(the_end_is_missing, a_kill, a_recorder_that_dropped, a_file_that_is_cut, files_of_a_publisher_that_are_missing),
+    *(
+        a_row_without_an_event,
+        clocks_that_are_apart,
+        the_end_is_missing,
+        a_kill,
+        a_recorder_that_dropped,
+        a_file_that_is_cut,
+        files_of_a_publisher_that_are_missing,
+    ),
 )
 
 

@@ -126,6 +126,47 @@ def test_a_causal_network_is_recorded_and_judged_causally(spark: SparkSession, t
     assert found.unrecorded == {}
 
 
+async def play_with_history(directory: Path) -> None:
+    """One has a and b; the other has a, and comes to b with its history, beside live events."""
+    url = memory_url(nodes=2)
+    async with (
+        gamecast.connect(url, name="s1", record=directory) as one,
+        gamecast.connect(url, name="s2", record=directory) as other,
+    ):
+        await one.subscribe("a", "b")
+        await other.subscribe("a")
+        for number in range(30):
+            await one.publish("ab"[number % 2], number)
+        await take(one, 30)
+        await take(other, 15)
+        await asyncio.sleep(0.2)
+        await other.subscribe("b", since=0)
+        for number in range(20):
+            await one.publish("ab"[number % 2], number)
+        await take(one, 20)
+        assert sum(event.replayed for event in await take(other, 35)) >= 15
+
+
+def test_what_comes_from_history_is_late_on_purpose_and_breaks_no_promise(spark: SparkSession, tmp_path: Path) -> None:
+    session, logs = tmp_path / "session", tmp_path / "logs"
+    asyncio.run(play_with_history(session))
+    found = analysed(spark, session)
+    assert (found.audit.verdict, found.audit.order.inversions, found.audit.losses.lost) == ("kept", 0, 0)
+    assert found.deliveries == 100
+    [delay] = [row["delay_ms"] for row in found.tables["subscriber_delays"] if row["subscriber"] == "s2"]
+    assert delay < 150, "what was asked for later does not count as delayed"
+    assert CliRunner().invoke(convert, [str(session), str(logs), "--to", "log"]).exit_code == 0
+    audited = CliRunner().invoke(audit, [str(logs), "--json"])
+    told = orjson.loads(audited.output)
+    assert (told["verdict"], told["inversions"], told["lost"], told["deliveries"]) == ("kept", 0, 0, 100), (
+        audited.output
+    )
+    # Judged as if it were live, it would be out of order.
+    for log in logs.iterdir():
+        log.write_text(log.read_text().replace('"replayed":1', '"seen":1'))
+    assert orjson.loads(CliRunner().invoke(audit, [str(logs), "--json"]).output)["inversions"] > 0
+
+
 def test_an_event_of_several_regions_is_recorded_and_judged_in_each_of_them(tmp_path: Path) -> None:
     session, logs = tmp_path / "session", tmp_path / "logs"
 

@@ -52,7 +52,7 @@ def test_deliveries_are_a_row_a_frame_that_tells_of_each_event(rows: list[tuple[
     frames, expected = [], []
     for at, (who, number, region, publisher, place, sent, is_binary, known, received) in enumerate(rows):
         handed = sent[min(known, len(sent) - 1) :]  # the first ones the application had before
-        noted = times_of(sent, binary=is_binary), received, at
+        noted = times_of(sent, binary=is_binary), received, at, 1 if is_binary else None
         frames.append(DeliveredFrame(who, 7, region, publisher, 3, number, len(handed), place, *noted))
         expected += [
             {
@@ -68,6 +68,7 @@ def test_deliveries_are_a_row_a_frame_that_tells_of_each_event(rows: list[tuple[
                 "sent_at_ns": sent_at_ns,
                 "received_at_ns": received,
                 "delivered_at_ns": at,
+                "replayed": 1 if is_binary else None,
             }
             for turn, sent_at_ns in enumerate(handed)
         ]
@@ -91,7 +92,7 @@ def test_times_are_read_however_json_may_write_them(sent: list[list[int]]) -> No
     "times", [b"", b"[5", b"[5,[", b"[5,[1", b"[5,[1,x", b"[5,[99999999999999999999,1", b'[5,["1",2']
 )
 def test_times_that_are_none_are_refused(times: bytes) -> None:
-    good = DeliveredFrame("s1", 1, "forest", "s2", 1, 1, 2, 0, times_of([5, 6]), 7, 8)
+    good = DeliveredFrame("s1", 1, "forest", "s2", 1, 1, 2, 0, times_of([5, 6]), 7, 8, None)
     with pytest.raises(columns.UNREADABLE):
         columns.deliveries("vm", in_columns([good, good._replace(times=times)]))
 
