@@ -25,7 +25,7 @@ from gamecast.client.outgoing import Outgoing
 from gamecast.client.reading import NodeReaders
 from gamecast.client.receipts import Token
 from gamecast.client.replays import Replays
-from gamecast.client.states import States
+from gamecast.client.states import States, cuts_in
 from gamecast.client.watching import Health
 from gamecast.event import Event, Gap
 from gamecast.holding import Holding
@@ -313,10 +313,12 @@ class Incoming:
             for region, snapshot in found.items()
             if region in self._session.joined and self._states.call_of(region) is call
         }
-        items, marked = self._states.told(wanted, self._begins, self._session.wanted)
-        self._put(items)
-        if marked is not None:
-            self.carry_out(self._session.mark(marked, STATE_MARKER))
+        for cut in cuts_in(plan, wanted):
+            told = {region: wanted[region] for region in cut}
+            items, marked = self._states.told(told, self._begins, self._session.wanted)
+            self._put(items)
+            if marked is not None:
+                self.carry_out(self._session.mark(marked, STATE_MARKER))
         for region, (position, _) in wanted.items():
             self._begins[region] = max(position, self._begins.get(region, position))
 

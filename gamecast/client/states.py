@@ -25,6 +25,7 @@ from gamecast.event import Gap
 from sequencing.errors import InvalidInput
 from sequencing.frames import UNKNOWN_END, FrameKind, JointPart, joint_parts
 from sequencing.keyed import Snapshot
+from sequencing.plan import Plan
 from sequencing.ready import Missing, Ready
 
 
@@ -56,6 +57,8 @@ class _Coming:
     left: set[str] = field(default_factory=set)
     """The regions of which something is to be delivered yet that is in the state."""
     is_told: bool = False
+    behind: list[Missing] = field(default_factory=list)
+    """What is missing after the state, of gaps that began before it: their place does not show that of the state."""
 
 
 Item = Ready | Missing | Standing
@@ -141,6 +144,7 @@ class States:
         for region, coming in dropped:
             coming.standing.snapshots.pop(region, None)
             coming.left.discard(region)
+            coming.behind = [missing for missing in coming.behind if missing.region != region]
         out: list[Item] = []
         for _, coming in dropped:
             if not coming.left and coming.shows_place:
@@ -172,13 +176,14 @@ class States:
             self.held_events += item.meta.events
             self.held_bytes += len(item.frame.body)
 
-    def _tell(self, coming: _Coming) -> Iterator[Standing]:
+    def _tell(self, coming: _Coming) -> Iterator[Standing | Missing]:
         """Yield a state, once; go on with those of its regions that have been delivered so far."""
         if not coming.is_told and coming.standing.snapshots:
             coming.is_told = True
             for region in coming.standing.snapshots.keys() - coming.left:
                 del self._coming[region]
             yield Standing(dict(coming.standing.snapshots))
+            yield from coming.behind
 
     def _go_on(self) -> list[Item]:
         held, self._held = self._held, []
@@ -196,14 +201,31 @@ class States:
         if last < position:
             return
         coming.left.discard(region)
+        if isinstance(item, Missing) and (item.epoch, item.first) <= position < last:
+            item = item._replace(first=position[1] + 1)
+            if not coming.is_told:
+                coming.behind.append(item)
+                last = position
+        elif isinstance(item, Ready) and item.meta.kind == FrameKind.TICK and not item.frame.stamp:
+            last = position  # a stream that was sealed ends anywhere
         if last > position or (coming.shows_place and not coming.left):
             yield from self._tell(coming)
         if coming.is_told:
             self._coming.pop(region, None)
         if last > position:
-            if isinstance(item, Missing) and (item.epoch, item.first) <= position:
-                item = item._replace(first=position[1] + 1)
             yield item
+
+
+def cuts_in(plan: Plan, regions: Iterable[str]) -> list[list[str]]:
+    """Return the parts of some regions that enter at one node in which an answer of that node is a cut.
+
+    Regions of different epochs have no order. Nor have those that end apart where only double overlaps are ordered.
+    """
+    parts: dict[tuple[int, str], list[str]] = {}
+    for region in regions:
+        end = plan.paths[region][-1] if plan.ordering == "overlap" else ""
+        parts.setdefault((plan.epoch_of(region), end), []).append(region)
+    return list(parts.values())
 
 
 def region_of(item: Ready | Missing | Gap | Standing) -> str:

@@ -11,7 +11,7 @@ from random import Random
 from typing import Any, NamedTuple
 
 from gamecast.client.incoming import STATE_MARKER
-from gamecast.client.states import Standing, States
+from gamecast.client.states import Standing, States, cuts_in
 from gamecast.positions import parse_position
 from laboratory.simulation.engine import Call, Lost, Process, Signal, Sleep, Task
 from laboratory.simulation.network import Network, events_in
@@ -250,10 +250,12 @@ class _Life:
                 continue
             told = {region: ((epoch, found[region].last), found[region]) for region, epoch in there}
             known = {region: told[region] for region in told.keys() & self.session.joined}
-            items, marked = self.states.told(known, self.begins, self.session.wanted)
-            self._deliver(items)
-            if marked is not None:
-                self._carry_out(self.session.mark(marked, STATE_MARKER))
+            for cut in cuts_in(plan, known):
+                part = {region: known[region] for region in cut}
+                items, marked = self.states.told(part, self.begins, self.session.wanted)
+                self._deliver(items)
+                if marked is not None:
+                    self._carry_out(self.session.mark(marked, STATE_MARKER))
 
     def tell(self) -> Task:
         """Keep the control store informed of what this connection wants."""

@@ -33,6 +33,12 @@ def test_every_promise_holds_under_faults(first: int) -> None:
         assert outcome.violations == (), f"replay: gamecast lab simulate faults --seed {seed}"
 
 
+@pytest.mark.parametrize("seed", [7100936, 8002683, 8009667])
+def test_a_state_comes_in_its_place_beside_gaps_and_regions_without_an_order(seed: int) -> None:
+    """Found by campaigns: a state of several regions came too early, because of a gap or an older epoch of one."""
+    assert run_faults(Scenario.of(seed)).violations == ()
+
+
 def test_a_seed_has_one_outcome() -> None:
     assert run_faults(Scenario.of(7)) == run_faults(Scenario.of(7))
 

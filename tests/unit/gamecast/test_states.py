@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from random import Random
 
 import pytest
 
 from adapters.places import Position
-from gamecast.client.states import Item, Standing, States
-from sequencing.frames import Meta, StampedFrame
+from gamecast.client.states import Item, Standing, States, cuts_in
+from sequencing.frames import FrameKind, Meta, StampedFrame
 from sequencing.keyed import Snapshot
+from sequencing.plan import Plan
 from sequencing.ready import Missing, Ready
 
 
@@ -197,3 +199,40 @@ def test_what_is_held_back_of_a_region_that_is_left_does_not_come_later() -> Non
     assert states.leave({"a"}) == []
     assert states.held_events == 2
     assert shown(told(states, b=1)) == ["B", "x3"]
+
+
+def test_a_gap_that_began_before_it_does_not_show_its_place() -> None:
+    """What another region has before it may still come; the rest of the gap comes behind the state."""
+    states = States()
+    states.begin("ab")
+    assert shown(told(states, {"a": (1, 1), "b": (1, 1)}, a=3, b=4)) == []
+    assert shown(states.keep([Missing("b", 1, 2, 7), event("x", 1)])) == ["x1"]
+    assert shown(states.keep([event("a", 2), event("x", 2), event("a", 3), event("x", 3)])) == [
+        *("x2", "AB", "b5-7", "x3")
+    ]
+    assert not states
+
+
+def test_nor_does_the_end_of_a_stream_that_was_sealed() -> None:
+    states = States()
+    states.begin("ab")
+    assert shown(told(states, {"a": (1, 1), "b": (1, 1)}, a=3, b=4)) == []
+    sealed = Ready(StampedFrame("b", 1, 9, b"", b"", b""), Meta(int(FrameKind.TICK), 0, ""))
+    assert shown(states.keep([Missing("b", 1, 2, 8), sealed, event("x", 1)])) == ["x1"]
+    assert shown(states.keep([event("a", 3)])) == ["AB", "b5-8"]
+
+
+def test_a_region_that_is_left_takes_what_is_missing_of_it_along() -> None:
+    states = States()
+    states.begin("ab")
+    told(states, {"a": (1, 1), "b": (1, 1)}, a=3, b=4)
+    assert states.keep([Missing("b", 1, 2, 7)]) == []
+    assert states.leave({"b"}) == []
+    assert shown(states.keep([event("a", 3)])) == ["A"]
+
+
+def test_an_answer_is_a_cut_of_regions_that_have_an_order_only() -> None:
+    paths = {"a": ("n1",), "b": ("n1",), "c": ("n1", "n2"), "d": ("n1", "n2")}
+    plan = Plan(2, 1, "acyclic", {"n1": "", "n2": ""}, paths, (), {"b": 1})
+    assert cuts_in(plan, "abcd") == [["a", "c", "d"], ["b"]]
+    assert cuts_in(replace(plan, ordering="overlap"), "abcd") == [["a"], ["b"], ["c", "d"]]
