@@ -17,6 +17,7 @@ from typing import Any
 from loadtest.journal import Ledger
 from loadtest.judging import Judge, Judgement
 from loadtest.options import Options
+from loadtest.planting import PLANT_AT
 from loadtest.shapes import SHAPES, Moment
 from sequencing.checkers import Offence, Verdict, judge
 from sequencing.errors import InvalidInput
@@ -179,6 +180,10 @@ class Conductor:
             )
         if not self.ledger.deliveries:
             self.ledger.missing.append("nothing was delivered, so nothing was judged")
+        if self.options.plant and not self.figures().get("planted"):
+            self.ledger.missing.append(
+                f"--plant {self.options.plant}: nothing was planted, because no user had {PLANT_AT} deliveries"
+            )
         self.phase = Phase.OVER
         try:
             self.judgement = self._judge.conclude()

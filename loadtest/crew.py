@@ -74,6 +74,7 @@ class Crew:
     def chunk(self, *, last: bool = False) -> bytes:
         """Return the next chunk for the master; ``last`` marks the final one."""
         figures: dict[str, Any] = {"quiet": self.quiet, "last": last, "sessions": len(self.sessions)}
+        figures["planted"] = int(self.planted and self.worker == 0)
         for session in list(self.sessions):
             for name, value in session.sample().items():
                 figures[name] = figures.get(name, 0) + value

@@ -77,9 +77,13 @@ class Following:
         """
         session = self._session()
         for file in sorted(self._kept("files").glob("*.json")):
-            for name in json.loads(file.read_text()):
+            for name in _noted(file) or ():
                 self._finding.again(Path(name))
-        (self.directory / "deliveries").mkdir(exist_ok=True)
+        idle_since = time.monotonic()
+        while not (self.directory / "deliveries").is_dir():  # the recorder makes it, with its first file
+            if (until is not None and until()) or time.monotonic() - idle_since >= idle_s:
+                raise InvalidInput(f"{self.directory}: no deliveries were recorded there")
+            time.sleep(POLL_S)
         rows = (
             self.spark.readStream.schema(DELIVERIES.spark_schema())
             .option("maxFilesPerTrigger", FILES_PER_BATCH_MAX)
@@ -126,11 +130,14 @@ class Following:
         files = [str(file) for file in sorted(named) if self._finding.check(file, "deliveries", session)]
         # A batch that is repeated after a crash must not mistake its own files for copies.
         noted = self._kept("files") / f"{batch_number:09}.json"
-        if noted.exists():
-            files = json.loads(noted.read_text())
+        if (known := _noted(noted)) is not None:
+            files = known
         if not files:
             return
-        noted.write_text(json.dumps(files))
+        # A process that is killed while it writes leaves the old file, or none.
+        whole = noted.with_suffix(".new")
+        whole.write_text(json.dumps(files))
+        whole.replace(noted)
         stored = self.spark.read.schema(DELIVERIES.spark_schema()).parquet(*files)
         rows = spread(stored, DELIVERIES).withColumn("session", fn.lit(session)).persist()
         for what, made in (("cells", add_up(rows)), ("delays", delay_histogram(rows))):
@@ -182,8 +189,8 @@ class Following:
             return self.direct(cells)
         probes = TABLE_OF["probes"].spark_schema()
         folder = self.directory / "probes"
-        folder.mkdir(exist_ok=True)
-        return direct_from_probes(self.spark.read.schema(probes).parquet(str(folder)), cells)
+        read = self.spark.read.schema(probes).parquet(str(folder)) if folder.is_dir() else None
+        return direct_from_probes(read if read is not None else self.spark.createDataFrame([], probes), cells)
 
     def _update(self, batch_number: int, alarms: tuple[str, ...]) -> Update:
         cells = self._sums()[0].persist()
@@ -200,3 +207,12 @@ class Following:
             return analyse(self.spark, sources, direct=self.direct, causal=causal)
         cells, delays = self._sums()
         return analyse(self.spark, sources, direct=self.direct, causal=causal, cells=cells, delays=delays)
+
+
+def _noted(file: Path) -> list[str] | None:
+    """Return the files of a batch that were noted, None if none were, or the note is not whole."""
+    try:
+        found = json.loads(file.read_text())
+    except (OSError, ValueError):
+        return None
+    return found if isinstance(found, list) else None

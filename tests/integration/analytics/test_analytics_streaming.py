@@ -44,6 +44,9 @@ def test_following_ends_with_the_numbers_of_the_batch_job(spark: SparkSession, t
             shutil.copy(files[-1], hour / "again.parquet")
             ended = True
 
+    # As a process that was killed while it wrote may have left it.
+    (tmp_path / "state" / "files").mkdir(parents=True)
+    (tmp_path / "state" / "files" / "000000099.json").write_text("")
     following = Following(
         spark, live, tmp_path / "state", lambda cells: direct_from(cells, WORLD.names, way), on_update
     )
@@ -63,5 +66,6 @@ def test_following_ends_with_the_numbers_of_the_batch_job(spark: SparkSession, t
     for name, value in batch["stretch"].items():
         assert streamed["stretch"][name] == (pytest.approx(value, rel=1e-12) if isinstance(value, float) else value)
     assert streamed["load"] == batch["load"]
+    assert not (live / "probes").exists(), "nothing is written into the session"
     assert seen[-1].stretch is not None
     assert seen[-1].stretch["p50"] == pytest.approx(batch["stretch"]["p50"])

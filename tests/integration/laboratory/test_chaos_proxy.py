@@ -106,11 +106,12 @@ def test_while_the_server_is_down_connections_end_and_later_they_work(guard: Gua
 
 
 def test_a_partition_leaves_a_server_alone_with_its_clients(guard: Guard, tmp_path: Path) -> None:
-    with EmbeddedServer() as server, EmbeddedServer() as replica:
+    at_once = {"repl-diskless-sync-delay": "0"}
+    with EmbeddedServer(settings=at_once) as server, EmbeddedServer(settings=at_once) as replica:
         proxy = Proxy("proxy", int(server.url.rpartition(":")[2]), ("one",), tmp_path / "proxy.log", guard)
         proxy.start()
         try:
-            with client(proxy) as one, redis.Redis.from_url(replica.url) as other:
+            with client(proxy, timeout_s=2 * WAIT_S_MAX) as one, redis.Redis.from_url(replica.url) as other:
                 other.replicaof("127.0.0.1", proxy.ports["one"])
                 one.set("before", 1)
                 assert one.wait(1, int(WAIT_S_MAX * 1000)) == 1

@@ -71,6 +71,17 @@ def test_a_run_plays_is_quiet_until_all_is_delivered_and_is_judged() -> None:
     assert play.violations == []
 
 
+def test_a_plant_that_was_not_carried_out_fails_the_run() -> None:
+    play = Play(plant="loss")
+    while play.second() is not None:
+        if play.conductor.phase == Phase.PLAYING:
+            play.deliver(range(2))
+    judgement = play.conductor.judgement
+    assert judgement is not None
+    assert judgement.incomplete == ("--plant loss: nothing was planted, because no user had 40 deliveries",)
+    assert not judgement.fine
+
+
 def test_a_violation_while_it_plays_ends_the_run_at_once() -> None:
     play = Play(seconds=1000)
     play.second()
