@@ -20,7 +20,7 @@ from adapters.gone import Gone
 from adapters.leadership import LEASE_MS, LOOK_EVERY_MS, Control, NodeOperator, Seen
 from adapters.urls import own_options
 from sequencing.absence import Absence
-from sequencing.changes import Changes, are_usable, changes_asked
+from sequencing.changes import Changes, are_usable, changes_asked, given_up
 from sequencing.errors import GamecastError
 from sequencing.joint import wished
 from sequencing.plan import GIVEN_UP, Ordering, Plan, first_plan, sole_plan
@@ -347,10 +347,10 @@ class Leader:
                 "regions begin a new epoch, and from now on it counts as a node that may lose events",
                 name,
             )
-        for name, run in (given_up := self._given_up(record, seen.nodes, runs)).items():
+        for name, run in (silent := self._given_up(record, seen.nodes, runs)).items():
             logger.warning("manager: node %s (%s) does not answer: its regions go on at other nodes", name, run)
-        losing |= given_up
-        there = {name: url for name, url in there.items() if name not in given_up}
+        losing |= silent
+        there = {name: url for name, url in there.items() if name not in silent}
         expected = record.expected
         if seen.expected != len(expected):
             expected = await self._control.expected()
@@ -373,15 +373,10 @@ class Leader:
         return following
 
     def _given_up(self, record: Record, nodes: Mapping[str, str], runs: Mapping[str, str]) -> dict[str, str]:
-        """Return what plans name the nodes to give up: those with regions that have been silent for longer than they
-        may be, if others can serve the regions. ``runs``: of those that have answered now."""
+        """Return what plans name the nodes to give up. ``runs``: of those that have answered now."""
         limits_s = {name: limit_s for name, url in nodes.items() if (limit_s := own_options(url)[1].give_up_s)}
-        silent = self._absence.too_long(limits_s, time.monotonic()) - record.plan.given_up
-        if not silent or not are_usable(record.plan, nodes, runs).keys() - silent:
-            return {}
-        used = {node for plan in (*record.behind, record.plan) for node in plan.visits}
-        last = self._runs or {}
-        return {name: GIVEN_UP + (record.plan.runs.get(name) or last.get(name, "")) for name in silent & used}
+        too_long = self._absence.too_long(limits_s, time.monotonic())
+        return given_up(record, nodes, runs, too_long, last=self._runs or {})
 
     async def _note_runs(self, nodes: Mapping[str, str], runs: Mapping[str, str]) -> None:
         """Note the runs of nodes that may be given up, for the next leader, too: they are not back in the same run."""

@@ -27,9 +27,7 @@ from launcher.ending import BROKEN, CANNOT_TELL
 from sequencing.checkers import History, PairOrder, Published, Verdict, compare_pairs, judge
 from sequencing.checkers.stays import judge_stays
 
-FILES_NAMED_MAX = 3
-PUBLISHERS_NAMED_MAX = 3
-SUBSCRIBERS_NAMED_MAX = 3
+NAMED_MAX = 3
 
 
 @click.command()
@@ -54,9 +52,9 @@ def audit(context: click.Context, files: Sequence[Path], *, published: Path | No
     {"subscriber": "s1", "stay": "forest", "from": 3, "to": 40, "joined_at_ns": 1700…}: the first index in the region
     and the first index after it. The server then owes all events between the first and the last that it delivered. It
     also owes those published after it had joined, up to the last that it delivered before it left. Deliveries with
-    "replayed" came from history: their order says nothing. To check that, FILE
-    of --published needs the fields position ("epoch-sequence") and published_at_ns. Each publisher's own order is
-    checked if every delivery of it has sent_at_ns.
+    "replayed" came from history: their order says nothing. To check what a stay owes, FILE of --published needs the
+    fields position ("epoch-sequence") and published_at_ns. Each publisher's own order is checked if every delivery of
+    it has sent_at_ns.
 
     Where indices are missing between the lines, nothing counts as lost: it was perhaps delivered. The same holds after
     the last line of a server whose stay is "open", because it was killed. Then the verdict is "cannot be told".
@@ -108,24 +106,22 @@ def _with_losses(verdict: Verdict, logs: DeliveryLogs, expected: Sequence[Publis
 def _unknown(logs: DeliveryLogs) -> Iterator[str]:
     """Yield why it cannot be told whether the promises were kept."""
     if logs.index_gaps:
-        named = named_few(sorted(logs.partial))
         indices = _count(logs.index_gaps, "index", "indices")
-        yield f"{indices} missing between the lines: the logs are incomplete, those of {named}"
+        yield f"{indices} missing between the lines: the logs are incomplete, those of {_few(sorted(logs.partial))}"
     if logs.unended:
-        yield f"the recording has no end, because a server was killed or still ran: {named_few(sorted(logs.unended))}"
+        yield f"the recording has no end, because a server was killed or still ran: {_few(sorted(logs.unended))}"
 
 
-def named_few(names: Sequence[str]) -> str:
+def _few(names: Sequence[object]) -> str:
     """Return the first names, and that there are more."""
-    return ", ".join(names[:SUBSCRIBERS_NAMED_MAX]) + (", …" if len(names) > SUBSCRIBERS_NAMED_MAX else "")
+    return ", ".join(map(str, names[:NAMED_MAX])) + (", …" if len(names) > NAMED_MAX else "")
 
 
 def _tell(verdict: Verdict, files: Sequence[Path], unknown: Sequence[str], pairs: Sequence[PairOrder] | None) -> None:
     console = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
-    named = ", ".join(map(str, files[:FILES_NAMED_MAX])) + (", …" if len(files) > FILES_NAMED_MAX else "")
     console.print(
         f"Judged {_count(verdict.deliveries, 'delivery', 'deliveries')} by {_count(verdict.subscribers, 'subscriber')} "
-        f"in {_count(verdict.regions, 'region')}, from {_count(len(files), 'file')}: {named}"
+        f"in {_count(verdict.regions, 'region')}, from {_count(len(files), 'file')}: {_few(files)}"
     )
     console.print(_promises(verdict))
     if pairs is not None:
@@ -176,9 +172,8 @@ def _notes(verdict: Verdict) -> Iterator[str]:
         yield "deliveries alone do not show losses: give --published FILE."
     unchecked = verdict.publishers_unchecked
     if unchecked:
-        named = ", ".join(unchecked[:PUBLISHERS_NAMED_MAX]) + (", …" if len(unchecked) > PUBLISHERS_NAMED_MAX else "")
         whose = f"the order of {len(unchecked)} of {_count(verdict.publishers, 'publisher')}"
-        yield f"{whose} could not be checked without sent_at_ns: {named}."
+        yield f"{whose} could not be checked without sent_at_ns: {_few(unchecked)}."
 
 
 def _count(number: int, one: str, many: str | None = None) -> str:

@@ -7,6 +7,7 @@ network, and every client that does not lead.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from itertools import chain
 
@@ -72,6 +73,25 @@ def are_usable(plan: Plan, nodes: Mapping[str, str], runs: Mapping[str, str]) ->
     out = {node for node in plan.given_up if plan.runs[node] in (GIVEN_UP, GIVEN_UP + runs.get(node, ""))}
     there = {name: url for name, url in nodes.items() if name in runs and name not in out}
     return there or {name: url for name, url in nodes.items() if name not in plan.given_up} or dict(nodes)
+
+
+def given_up(
+    record: Record,
+    nodes: Mapping[str, str],
+    runs: Mapping[str, str],
+    too_long: AbstractSet[str],
+    last: Mapping[str, str],
+) -> dict[str, str]:
+    """Return the nodes to give up, with what a plan names their runs: those with regions that have been silent for
+    longer than they may be, if others can serve the regions.
+
+    ``runs``: node → the current run of its server, of those that answer; ``last``: of all, as a leader last saw them.
+    """
+    silent = too_long - record.plan.given_up
+    if not silent or not are_usable(record.plan, nodes, runs).keys() - silent:
+        return {}
+    used = {node for plan in (*record.behind, record.plan) for node in plan.visits}
+    return {node: GIVEN_UP + (record.plan.runs.get(node) or last.get(node, "")) for node in silent & used}
 
 
 def _named_now(plan: Plan, runs: Mapping[str, str]) -> Mapping[str, str]:

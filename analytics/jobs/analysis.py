@@ -14,7 +14,7 @@ from analytics.jobs.causal import Causality, CausalViolation, audit_causality
 from analytics.jobs.cells import add_up
 from analytics.jobs.clock_steps import find_clock_steps
 from analytics.jobs.completeness import Losses, audit_losses, latest_stays
-from analytics.jobs.evidence import Unknown, verdict_of, weigh
+from analytics.jobs.evidence import NEEDED_FOR, Unknown, verdict_of, weigh
 from analytics.jobs.load import Load, measure_load, read_plan, recorder_losses
 from analytics.jobs.numbering import Numbering, number
 from analytics.jobs.order import Order, audit_order, audit_publishers, audit_repetitions
@@ -33,8 +33,6 @@ OnStage = Callable[[str], None]
 MakeDirect = Callable[[DataFrame], DataFrame]
 """Makes direct ways (`analytics.jobs.stretch.DIRECT`) from cells (`analytics.jobs.cells`)."""
 PAIRS_WRITTEN_MAX = 100_000
-JUDGED = ("deliveries", "publishes", "stays", "gaps")
-"""If rows of these tables are missing, the audit may miss violations, or report false ones."""
 OVERLOADED = 1.05
 """A multiple of what the busiest subscriber receives; below it, a rearrangement of the network is not worth it."""
 
@@ -110,9 +108,8 @@ class Analysis:
     @property
     def unrecorded(self) -> Mapping[str, int]:
         """Rows, by table and reason, that recorders dropped and that the audit needs: it cannot judge those."""
-        return {
-            what: rows for what, rows in self.load.recorder_losses.items() if rows and what.partition(":")[0] in JUDGED
-        }
+        dropped = self.load.recorder_losses.items()
+        return {what: rows for what, rows in dropped if rows and what.partition(":")[0] in NEEDED_FOR}
 
     def as_dict(self) -> dict[str, Any]:
         """Return the figures for ``--json``."""

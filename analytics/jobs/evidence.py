@@ -8,7 +8,7 @@ Without its closing, a connection may have gone on after its last record: its pr
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -105,13 +105,13 @@ def _lacking(quarantine: Quarantine, unfinished: int, recorder_losses: Mapping[s
         found.append(Unknown(ALL, "", f"{unfinished:,} files are unfinished: a recorder still runs, or was killed"))
     for what, rows in recorder_losses.items():
         table = what.partition(":")[0]
-        if rows and table in _NEEDED_FOR:
-            found.append(Unknown(_NEEDED_FOR[table], "", f"recorders dropped {rows:,} rows of {what}"))
+        if rows and table in NEEDED_FOR:
+            found.append(Unknown(NEEDED_FOR[table], "", f"recorders dropped {rows:,} rows of {what}"))
     return found
 
 
 _PUT_ASIDE = {"file": "files are put aside: "}
-_NEEDED_FOR = {"deliveries": ALL, "publishes": COMPLETENESS, "stays": COMPLETENESS, "gaps": ("nothing lost",)}
+NEEDED_FOR = {"deliveries": ALL, "publishes": COMPLETENESS, "stays": COMPLETENESS, "gaps": ("nothing lost",)}
 """Table → the promises that cannot be judged without its rows."""
 
 
@@ -151,8 +151,8 @@ def _without_answers(publishes: DataFrame) -> set[tuple[str, str]]:
     return {(row["session"], row["publisher"]) for row in rows}
 
 
-def verdict_of(broken: bool, unknown: Iterable[Unknown]) -> str:
+def verdict_of(broken: bool, unknown: Sequence[Unknown]) -> str:
     """Return ``broken``, ``cannot be told`` or ``kept``."""
     if broken:
         return "broken"
-    return "cannot be told" if any(True for _ in unknown) else "kept"
+    return "cannot be told" if unknown else "kept"

@@ -15,7 +15,7 @@ from laboratory.simulation.lines import plan_along
 from placement.planner import make_plan
 from sequencing.absence import Absence
 from sequencing.beside import granted_beside, moving_regions, rebased, to_prepare
-from sequencing.changes import are_usable
+from sequencing.changes import are_usable, given_up
 from sequencing.everywhere import everywhere
 from sequencing.frames import CARRIES_EVENTS, LinkedFrame, PublishedFrame, decode_body
 from sequencing.keyed import NO_EXTRAS, Extras
@@ -424,21 +424,18 @@ class Network:
     def _named(self, record: Record, found: Mapping[str, str], silent: Absence) -> dict[str, str]:
         """Return the runs to plan with, by those that nodes have answered with."""
         silent.note(self.machines, found, self.engine.now / 1000)
-        given_up = self._too_silent(record, silent, found)
-        self.forgot |= given_up
-        self.given_up |= given_up
+        out = self._too_silent(record, silent, found)
+        self.forgot |= out.keys()
+        self.given_up |= out.keys()
         meant = {node: run for node, run in found.items() if node in self.first_plan.runs or node in record.plan.runs}
-        lives = {node: record.plan.runs.get(node) or self.known.get(node, "") for node in given_up}
         self.known |= found
-        return {**meant, **{node: GIVEN_UP + life for node, life in lives.items()}}
+        return {**meant, **out}
 
-    def _too_silent(self, record: Record, silent: Absence, found: Mapping[str, str]) -> frozenset[str]:
-        """Return the nodes to give up: in use, not given up, and silent for too long, if others serve their regions."""
+    def _too_silent(self, record: Record, silent: Absence, found: Mapping[str, str]) -> dict[str, str]:
+        """Return what plans name the nodes to give up, by the runs of those that answer."""
         limits = dict.fromkeys(self.machines, self.give_up_ms / 1000)
-        used = {node for plan in (*record.behind, record.plan) for node in plan.visits}
-        too_long = silent.too_long(limits, self.engine.now / 1000) - record.plan.given_up
-        can_serve = are_usable(record.plan, dict.fromkeys(self.machines, ""), found).keys() - too_long
-        return too_long & used if can_serve else frozenset()
+        too_long = silent.too_long(limits, self.engine.now / 1000)
+        return given_up(record, dict.fromkeys(self.machines, ""), found, too_long, last=self.known)
 
     def _move(self, record: Record, hand: Hand, silent: Absence) -> Steps:
         """Bring a transition to its end, unless a node of it turns out to have restarted."""

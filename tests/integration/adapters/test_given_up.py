@@ -61,6 +61,14 @@ def server_of(servers: EmbeddedServers, node: str) -> EmbeddedServer:
     return servers.servers[int(node.removeprefix("n"))]
 
 
+async def kill_busiest(client: Client, servers: EmbeddedServers) -> tuple[str, list[str]]:
+    """Kill the server of the node where most regions end; return the node and its regions."""
+    plan = await plan_of(client)
+    dead = busiest(plan)
+    server_of(servers, dead).kill()
+    return dead, [region for region, node in plan.egresses.items() if node == dead]
+
+
 async def until_without(client: Client, node: str) -> Plan:
     """Wait until no path visits a node."""
     return await until(client, lambda plan: node not in plan.visits)
@@ -176,9 +184,7 @@ async def test_history_that_is_asked_for_while_a_node_is_dead_does_not_wait_for_
     ):
         await client.subscribe(*REGIONS)
         first = {region: (await client.publish(region, f"{region} before")).position for region in REGIONS}
-        dead = busiest(await plan_of(client))
-        gone = [region for region, node in (await plan_of(client)).egresses.items() if node == dead]
-        server_of(three_redis_servers, dead).kill()
+        _, gone = await kill_busiest(client, three_redis_servers)
         async with gamecast.connect(url, name="later", subscribe_timeout_s=30) as later:
             async with patience(30):
                 await later.subscribe(*REGIONS, since=first)
@@ -253,9 +259,7 @@ async def test_history_at_a_node_that_is_given_up_is_a_gap(three_redis_servers: 
     ):
         await client.subscribe(*REGIONS)
         first = {region: (await publisher.publish(region, f"{region} before")).position for region in REGIONS}
-        dead = busiest(await plan_of(client))
-        gone = [region for region, node in (await plan_of(client)).egresses.items() if node == dead]
-        server_of(three_redis_servers, dead).kill()
+        dead, gone = await kill_busiest(client, three_redis_servers)
         await until_without(client, dead)
         for region in REGIONS:
             await publisher.publish(region, f"{region} after")
