@@ -18,9 +18,11 @@ from rich.text import Text
 from cli.outfiles import writing
 from gamecast.errors import InvalidInput, UsageError
 from launcher.ending import BROKEN, CANNOT_TELL
+from sequencing.extras import needed_by
 
 if TYPE_CHECKING:
     from analytics.jobs.analysis import Analysis, MakeDirect
+    from analytics.session.storage import Stored
 
 WORST_SHOWN = 5
 UNKNOWN_SHOWN = 8
@@ -28,7 +30,7 @@ NAMES_MAX = 3
 
 
 @click.command()
-@click.argument("sessions", nargs=-1, required=True, metavar="SESSION...", type=click.Path(path_type=Path))
+@click.argument("sessions", nargs=-1, required=True, metavar="SESSION...")
 @click.option(
     "--master",
     metavar="URL",
@@ -75,7 +77,7 @@ NAMES_MAX = 3
 @click.pass_context
 def analyze(
     context: click.Context,
-    sessions: Sequence[Path],
+    sessions: Sequence[str],
     *,
     master: str | None,
     out: Path | None,
@@ -91,7 +93,8 @@ def analyze(
     other, whether the order held, which node carries what, and what to move.
 
     SESSION is the directory of a recorded session, a delivery log (JSON Lines, gzip-compressed or not) as `gamecast
-    audit` reads it, or a directory of logs. Several are analyzed together. Unusable input is put aside and counted.
+    audit` reads it, or a directory of logs: a path, or a URL (file, s3, s3a, gs, abfss, hdfs). Several are analyzed
+    together. Unusable input is put aside and counted.
     The report is DIR/report.html, with pictures and CSV tables beside it. `gamecast plan` reads DIR/membership.csv and
     DIR/rates.csv.
 
@@ -104,15 +107,18 @@ def analyze(
     1 or 130.
     """
     from analytics.jobs.spark import BRIEF_BYTES_MAX, open_spark, spark_failures
+    from analytics.session.storage import stored
 
-    for given in (*sessions, *(file for file in (direct, hosts) if file is not None)):
-        if not given.exists():
-            # Check this before Spark starts, which takes seconds.
-            raise InvalidInput(f"{given} does not exist")
+    with needed_by("the analysis"):
+        places = [stored(name) for name in sessions]
+    # Check this before Spark starts, which takes seconds.
+    for place in (*places, *(stored(file) for file in (direct, hosts) if file is not None)):
+        if not place.exists:
+            raise InvalidInput(f"{place} does not exist")
     interrupted = False
     with _progress() as show, spark_failures():
         show("starting Spark")
-        spark = open_spark(master, is_brief=follow is None and _bytes_of(sessions) < BRIEF_BYTES_MAX)
+        spark = open_spark(master, is_brief=follow is None and _bytes_of(places) < BRIEF_BYTES_MAX)
         from analytics.jobs.analysis import analyse
         from analytics.session.reading import read_sources
 
@@ -141,10 +147,11 @@ def analyze(
         context.exit(CANNOT_TELL)
 
 
-def _bytes_of(paths: Sequence[Path]) -> int:
+def _bytes_of(places: Sequence[Stored]) -> int:
     """Return how large the files of sessions and logs are."""
-    files = (file for path in paths for file in (path.rglob("*") if path.is_dir() else (path,)))
-    return sum(file.stat().st_size for file in files if file.is_file())
+    return sum(
+        file.size for place in places for file in (place.files(everywhere=True) if place.is_folder else (place,))
+    )
 
 
 def _direct(matrix: Path | None, hosts: Path | None, *, rtt: bool) -> MakeDirect | None:
@@ -175,7 +182,7 @@ def _direct(matrix: Path | None, hosts: Path | None, *, rtt: bool) -> MakeDirect
 
 def _follow(
     spark: Any,
-    sessions: Sequence[Path],
+    sessions: Sequence[str],
     state: Path,
     direct: MakeDirect | None,
     *,

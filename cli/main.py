@@ -30,6 +30,7 @@ SECTIONS = {
     "Record and analyze": {
         "record": "Record a live network into a session.",
         "convert": "Convert between recorded sessions and delivery logs.",
+        "compact": "Put the small files of a recorded session together.",
         "analyze": "Analyze recorded sessions: latency, order, load, placement.",
         "audit": "Judge delivery logs: one order, nothing lost or repeated?",
         "plan": "Plan a sequencing network from a membership file.",

@@ -179,7 +179,7 @@ def analyse(
     if not sources.logs and totals["deliveries"] < sources.rows.get("deliveries", 0):
         on_stage("looking for damaged files")
         cells.unpersist()
-        sources = without_damaged(spark, sources)
+        sources = without_damaged(spark, sources, ["deliveries"])
         cells = add_up(sources["deliveries"]).persist()
         totals = _totals(cells)
     deliveries = totals["deliveries"]

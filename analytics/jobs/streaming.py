@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlparse
+from urllib.parse import unquote
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
@@ -29,10 +29,12 @@ from analytics.jobs.probes import direct_from_probes
 from analytics.jobs.slices import cut
 from analytics.jobs.spark import set_for
 from analytics.jobs.stretch import delay_histogram, measure_stretch, quantile
+from analytics.session.finding import Finding
 from analytics.session.quarantine import Quarantine
-from analytics.session.reading import Finding, read_sources
+from analytics.session.reading import read_sources
 from analytics.session.runs import spread
 from analytics.session.schema import DELIVERIES, SESSION_FILE, TABLE_OF
+from analytics.session.storage import stored
 from sequencing.errors import InvalidInput
 
 TAIL_S = 10.0
@@ -60,7 +62,7 @@ class Following:
     """A session that is followed; ``state`` is stored, so that following continues where it ended."""
 
     spark: SparkSession
-    directory: Path
+    directory: str | Path
     state: Path
     direct: MakeDirect | None = None
     on_update: Callable[[Update], None] = lambda _: None
@@ -78,9 +80,10 @@ class Following:
         session = self._session()
         for file in sorted(self._kept("files").glob("*.json")):
             for name in _noted(file) or ():
-                self._finding.again(Path(name))
+                self._finding.known(stored(name), DELIVERIES.name, session)
+        directory = stored(self.directory)
         idle_since = time.monotonic()
-        while not (self.directory / "deliveries").is_dir():  # the recorder makes it, with its first file
+        while not directory.within(DELIVERIES.name).is_folder:  # the recorder makes it, with its first file
             if (until is not None and until()) or time.monotonic() - idle_since >= idle_s:
                 raise InvalidInput(f"{self.directory}: no deliveries were recorded there")
             time.sleep(POLL_S)
@@ -88,7 +91,7 @@ class Following:
             self.spark.readStream.schema(DELIVERIES.spark_schema())
             .option("maxFilesPerTrigger", FILES_PER_BATCH_MAX)
             .option("ignoreCorruptFiles", "true")
-            .parquet(str(self.directory / "deliveries"))
+            .parquet(directory.within(DELIVERIES.name).name)
             .select("*", fn.col("_metadata.file_path").alias("_file"))
         )
         query = (
@@ -113,7 +116,7 @@ class Following:
 
     def _session(self) -> str:
         try:
-            return str(json.loads((self.directory / SESSION_FILE).read_bytes())["session"])
+            return str(json.loads(stored(self.directory).within(SESSION_FILE).read_bytes())["session"])
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise InvalidInput(
                 f"{self.directory} is not a recorded session: its {SESSION_FILE} cannot be read"
@@ -126,8 +129,8 @@ class Following:
 
     def _take(self, batch: DataFrame, batch_number: int, session: str) -> None:
         """Store the sums of one batch, and raise the alarm if its order is wrong."""
-        named = [Path(unquote(urlparse(row["_file"]).path)) for row in batch.select("_file").distinct().collect()]
-        files = [str(file) for file in sorted(named) if self._finding.check(file, "deliveries", session)]
+        named = sorted(unquote(row["_file"]) for row in batch.select("_file").distinct().collect())
+        files = [name for name in named if self._finding.check(stored(name), DELIVERIES.name, session)]
         # A batch that is repeated after a crash must not mistake its own files for copies.
         noted = self._kept("files") / f"{batch_number:09}.json"
         if (known := _noted(noted)) is not None:
@@ -138,8 +141,8 @@ class Following:
         whole = noted.with_suffix(".new")
         whole.write_text(json.dumps(files))
         whole.replace(noted)
-        stored = self.spark.read.schema(DELIVERIES.spark_schema()).parquet(*files)
-        rows = spread(stored, DELIVERIES).withColumn("session", fn.lit(session)).persist()
+        read = self.spark.read.schema(DELIVERIES.spark_schema()).parquet(*files)
+        rows = spread(read, DELIVERIES).withColumn("session", fn.lit(session)).persist()
         for what, made in (("cells", add_up(rows)), ("delays", delay_histogram(rows))):
             made.coalesce(1).write.mode("overwrite").parquet(str(self._kept(what) / f"batch={batch_number}"))
         alarms = self._audit(rows, batch_number)
@@ -188,8 +191,8 @@ class Following:
         if self.direct is not None:
             return self.direct(cells)
         probes = TABLE_OF["probes"].spark_schema()
-        folder = self.directory / "probes"
-        read = self.spark.read.schema(probes).parquet(str(folder)) if folder.is_dir() else None
+        folder = stored(self.directory).within("probes")
+        read = self.spark.read.schema(probes).parquet(folder.name) if folder.is_folder else None
         return direct_from_probes(read if read is not None else self.spark.createDataFrame([], probes), cells)
 
     def _update(self, batch_number: int, alarms: tuple[str, ...]) -> Update:

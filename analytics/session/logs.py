@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as fn
@@ -12,7 +11,6 @@ from analytics.session.quarantine import Quarantine
 from analytics.session.schema import TABLE_OF
 
 NO_END = "the log has no end: the server was killed, or still ran"
-LOG_SUFFIXES = (".jsonl", ".jsonl.gz")
 BAD = "_bad"
 _FIELDS = (
     "subscriber string, index long, event string, region string, sender string, sent_at_ns long, delivered_at_ns long, "
@@ -22,12 +20,12 @@ _FIELDS = (
 _REQUIRED = ("subscriber", "index", "event", "region", "sender")
 
 
-def read_logs(spark: SparkSession, files: Sequence[Path], quarantine: Quarantine) -> tuple[DataFrame, DataFrame]:
+def read_logs(spark: SparkSession, files: Sequence[str], quarantine: Quarantine) -> tuple[DataFrame, DataFrame]:
     """Return deliveries and stays; set aside other lines, and indices that a subscriber has twice.
 
     The lines are kept on disk as long as the Spark session lives, because otherwise they would be parsed twice.
     """
-    lines = spark.read.schema(_FIELDS).option("columnNameOfCorruptRecord", BAD).json([str(file) for file in files])
+    lines = spark.read.schema(_FIELDS).option("columnNameOfCorruptRecord", BAD).json(list(files))
     lines = lines.persist()
     stay = fn.col("stay").isNotNull() & fn.col("event").isNull() & fn.col("subscriber").isNotNull()
     whole = fn.lit(True)

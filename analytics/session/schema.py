@@ -35,6 +35,7 @@ SESSION_FILE = "session.json"
 PARTITION = "hour"
 UNKNOWN_HOUR = "unknown"
 FILE_SUFFIX = ".parquet"
+LOG_SUFFIXES = (".jsonl", ".jsonl.gz")
 
 FILE_SCHEMA = "gamecast.schema"
 """Key of a file's metadata: the version of the schema, a decimal number."""

@@ -119,6 +119,7 @@ ROWS = {
     "convert": Row(
         "{log} {new} --to session", reads=("{input} {new} --to session",), writes=("{log} {out} --to session",)
     ),
+    "compact": Row("{log} {new}", reads=("{input} {new}",)),
 }
 
 EMPTY_IS_FINE = {"up": "nothing is expected, then", "token mint": "not read as lines", "demo": "named by its parts"}

@@ -1,0 +1,193 @@
+"""Many small files of one table as few large ones.
+
+A recorder finishes its files every few seconds, so a night of eight servers has a hundred thousand. Every reader takes
+a millisecond or two for each, however little is in it.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from analytics.session.finding import Finding, Usable
+from analytics.session.manifest import sync_directory
+from analytics.session.quarantine import Quarantine
+from analytics.session.runs import events_of
+from analytics.session.schema import (
+    FILE_EVENTS,
+    FILE_RECORDER,
+    FILE_SCHEMA,
+    FILE_SESSION,
+    FILE_SUFFIX,
+    PARTITION,
+    SCHEMA_VERSION,
+    SESSION_FILE,
+    TABLE_OF,
+    UNKNOWN_HOUR,
+    Table,
+)
+from analytics.session.storage import Stored, side_by_side, stored
+from sequencing.errors import InvalidInput
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+ROW_GROUP_ROWS = 262_144
+FILE_ROWS = 4_000_000
+"""Rows of a large file: some 100 MB."""
+AT_ONCE = 512
+"""Files whose rows are in memory at a time."""
+COMPACTED = "compacted"
+"""Stands for the recorder, in the names and in the metadata of compacted files."""
+
+OnProgress = Callable[[int, int], None]
+"""Is told how many files are done, and of how many."""
+
+
+@dataclass(slots=True)
+class Compaction:
+    """What was made of a session. ``copied``: files that cannot be used, which were copied as they are."""
+
+    session: str
+    files_before: int = 0
+    files_after: int = 0
+    rows: int = 0
+    copied: int = 0
+    left_out: dict[str, str] = field(default_factory=dict)
+    """File → why it is not there."""
+
+
+def compact_session(source: Stored, out: Path, *, on_progress: OnProgress = lambda *_: None) -> Compaction:
+    """Write a session with the same rows into a new directory, in a few files for each table and hour.
+
+    The source is only read. Files that cannot be used, and unfinished ones, are copied, so that an analysis still
+    says what is missing. Copies of files are left out. The directory is there when all is written.
+
+    Raises `InvalidInput` if the source is no session, or the directory exists and is not empty; `OSError`.
+    """
+    if not source.is_folder or not source.within(SESSION_FILE).is_file:
+        raise InvalidInput(f"{source} is not a recorded session: it has no {SESSION_FILE}")
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise InvalidInput(f"{out} is not empty: name a new directory")
+    finding = Finding(Quarantine())
+    finding.take(source)
+    if not finding.usable:
+        reasons = "; ".join(each.reason for each in finding.quarantine.entries)
+        raise InvalidInput(f"{source} cannot be compacted: {reasons or 'it has no rows'}")
+    session = finding.usable[0].session
+    draft = out.with_name(f".{out.name}.partial")
+    if draft.exists():  # what a killed compaction left
+        shutil.rmtree(draft)
+    draft.mkdir(parents=True)
+    done = Compaction(session)
+    usable = finding.usable
+    taken = {each.file.name for each in usable}
+    groups: dict[tuple[str, str], list[Stored]] = {}
+    for each in usable:
+        groups.setdefault((each.table, _hour_of(each, source)), []).append(each.file)
+    for (table, hour), files in groups.items():
+        gathered = gather(files, TABLE_OF[table], draft / table / f"{PARTITION}={hour}", session=session)
+        taken -= {file.name for file in gathered.damaged}
+        done.files_before += len(files)
+        done.files_after += len(gathered.files)
+        done.rows += gathered.rows
+        on_progress(done.files_before, len(usable))
+    for file in source.files(everywhere=True):
+        if file.name in finding.copies:
+            done.left_out[file.name] = finding.copies[file.name]
+        elif file.name not in taken:
+            file.fetch(draft.joinpath(*file.parts_in(source)))
+            done.copied += file.last != SESSION_FILE
+    if out.exists():
+        out.rmdir()
+    draft.rename(out)
+    sync_directory(out.parent)
+    return done
+
+
+@dataclass(slots=True)
+class Gathered:
+    """The large files, the rows in them, and the small files that could not be read: their rows are left out."""
+
+    files: list[Stored] = field(default_factory=list)
+    rows: int = 0
+    damaged: list[Stored] = field(default_factory=list)
+
+
+def gather(files: Sequence[Stored], table: Table, folder: Path, *, session: str) -> Gathered:
+    """Write the rows of files into as few files in a folder, which is made."""
+    import pyarrow.parquet as pq
+
+    metadata = {FILE_SCHEMA: str(SCHEMA_VERSION), FILE_SESSION: session, FILE_RECORDER: COMPACTED}
+    schema = table.arrow_schema(metadata)
+    gathered = Gathered()
+    groups = _row_groups(files, table, gathered.damaged)
+    group = next(groups, None)
+    while group is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+        file = folder / f"{COMPACTED}-{len(gathered.files):06}{FILE_SUFFIX}"
+        rows = events = 0
+        with pq.ParquetWriter(file, schema, compression="zstd") as writer:
+            while group is not None and rows < FILE_ROWS:
+                writer.write_table(group)
+                rows += group.num_rows
+                events += events_of(group, table)
+                group = next(groups, None)
+            if table.runs is not None:
+                writer.add_key_value_metadata({FILE_EVENTS: str(events)})
+        gathered.files.append(stored(file))
+        gathered.rows += rows
+    return gathered
+
+
+def _row_groups(files: Sequence[Stored], table: Table, damaged: list[Stored]) -> Iterator[pa.Table]:
+    import pyarrow as pa
+
+    schema = table.arrow_schema()
+    far = not all(each.is_local for each in files)
+    waiting: list[pa.Table] = []
+    rows = 0
+    for begin in range(0, len(files), AT_ONCE):
+        some = files[begin : begin + AT_ONCE]
+        for file, part in zip(some, side_by_side(lambda each: _rows_of(each, schema), some, far=far), strict=True):
+            if part is None:
+                damaged.append(file)
+                continue
+            waiting.append(part)
+            rows += part.num_rows
+            if rows >= ROW_GROUP_ROWS:
+                yield pa.concat_tables(waiting)
+                waiting, rows = [], 0
+    if rows:
+        yield pa.concat_tables(waiting)
+
+
+def _rows_of(file: Stored, schema: pa.Schema) -> pa.Table | None:
+    """Return the rows in the form of the schema, whose columns are null where the file has none; None if damaged."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        with file.open() as stream:
+            found = pq.ParquetFile(stream).read()
+    except (pa.ArrowException, OSError):
+        return None
+    columns = [
+        found[column.name].cast(column.type)
+        if column.name in found.column_names
+        else pa.nulls(found.num_rows, column.type)
+        for column in schema
+    ]
+    return pa.table(columns, schema=schema)
+
+
+def _hour_of(each: Usable, source: Stored) -> str:
+    """Return the hour in the names of the file's folders."""
+    for part in each.file.parts_in(source):
+        name, _, value = part.partition("=")
+        if name == PARTITION and value:
+            return value
+    return UNKNOWN_HOUR

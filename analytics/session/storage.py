@@ -1,0 +1,178 @@
+"""Files wherever they lie: this machine's disks, and the object stores and file systems that pyarrow can read.
+
+A place is named by a path, or by a URL: ``file:///…``, ``s3://…`` or ``s3a://…``, ``gs://…``, ``abfss://…``,
+``hdfs://…``, or ``fsspec+NAME://…`` where fsspec is installed. Credentials come from each system's own settings. For S3
+these are AWS's environment variables, AWS_ENDPOINT_URL among them, and its configuration files.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import urlparse
+
+from sequencing.errors import InvalidInput, OtherSideError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyarrow import fs
+
+In = TypeVar("In")
+Out = TypeVar("Out")
+
+LOOKS_AT_ONCE = 32
+"""Files that are looked at side by side in a system far away, which is mostly waiting."""
+_S3 = ("s3", "s3a", "s3n")
+_ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
+
+
+class StorageUnavailable(OtherSideError):
+    """A file system cannot be reached, refuses, or lacks the library that reads it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A file or folder. ``name``: an absolute path on this machine, otherwise the URL; it is what Spark reads.
+
+    ``place``: the same in its file system; ``size``: in bytes, 0 for a folder.
+    """
+
+    name: str
+    place: str
+    system: fs.FileSystem
+    is_file: bool
+    is_folder: bool
+    size: int = 0
+
+    @property
+    def last(self) -> str:
+        """The last part of its name."""
+        return self.place.rstrip("/").rpartition("/")[2]
+
+    @property
+    def is_local(self) -> bool:
+        """Whether it is in this machine's own file system."""
+        return "://" not in self.name
+
+    @property
+    def exists(self) -> bool:
+        """Whether there is such a file or folder."""
+        return self.is_file or self.is_folder
+
+    def open(self) -> pa.NativeFile:
+        """Open the file to read, also at any position."""
+        return self.system.open_input_file(self.place)
+
+    def read_bytes(self) -> bytes:
+        """Return the whole content."""
+        with self.open() as stream:
+            return bytes(stream.read())
+
+    def within(self, *parts: str) -> Stored:
+        """Return what has this name in the folder; asks the file system."""
+        inner = "/".join(parts)
+        [info] = _asked(self, lambda: self.system.get_file_info([f"{self.place.rstrip('/')}/{inner}"]))
+        return self._inner(info)
+
+    def files(self, *, everywhere: bool = False) -> Iterator[Stored]:
+        """Yield what is in the folder, in order of names; ``everywhere``: also in the folders in it, and only files."""
+        from pyarrow import fs
+
+        selector = fs.FileSelector(self.place, recursive=everywhere)
+        for info in sorted(_asked(self, lambda: self.system.get_file_info(selector)), key=lambda each: each.path):
+            if not everywhere or info.type == fs.FileType.File:
+                yield self._inner(info)
+
+    def parts_in(self, folder: Stored) -> tuple[str, ...]:
+        """Return the parts of its name below a folder."""
+        return tuple(self.place[len(folder.place.rstrip("/")) + 1 :].split("/"))
+
+    def fetch(self, file: Path) -> Stored:
+        """Copy it to a file on this machine, whose folders are made."""
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with self.open() as stream:
+            stream.download(str(file))
+        return stored(str(file))
+
+    def _inner(self, info: fs.FileInfo) -> Stored:
+        name = f"{self.name.rstrip('/')}/{info.path[len(self.place.rstrip('/')) + 1 :]}"
+        return _of(name, info, self.system)
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def stored(name: str | Path) -> Stored:
+    """Return the file or folder of a path or URL, whether it exists or not.
+
+    Raises `InvalidInput` for a URL of an unknown kind, and `StorageUnavailable`.
+    """
+    from pyarrow import fs
+
+    text = str(name)
+    if text.startswith("file:/"):  # with one slash, as Hadoop writes it, or with three
+        text = "/" + text.removeprefix("file:").lstrip("/")
+    scheme = urlparse(text).scheme if "://" in text else ""
+    if not scheme:
+        local = Path(text).absolute()
+        system: fs.FileSystem = fs.LocalFileSystem()
+        return _of(str(local), system.get_file_info(str(local)), system)
+    system, place = _system_of(text, scheme)
+    missing = Stored(text.rstrip("/"), place, system, is_file=False, is_folder=False)
+    return _of(missing.name, _asked(missing, lambda: system.get_file_info(place)), system)
+
+
+def side_by_side(work: Callable[[In], Out], items: Sequence[In], *, far: bool) -> Iterator[Out]:
+    """Yield the results in order; ``far``: many at once, because most of the time is waiting."""
+    if len(items) < 2:
+        yield from map(work, items)
+        return
+    with ThreadPoolExecutor(LOOKS_AT_ONCE if far else min(8, os.cpu_count() or 1)) as threads:
+        yield from threads.map(work, items)
+
+
+def _of(name: str, info: fs.FileInfo, system: fs.FileSystem) -> Stored:
+    from pyarrow import fs
+
+    found = Stored(
+        name,
+        info.path,
+        system,
+        is_file=info.type == fs.FileType.File,
+        is_folder=info.type == fs.FileType.Directory,
+    )
+    return replace(found, size=info.size or 0) if found.is_file else found
+
+
+def _system_of(url: str, scheme: str) -> tuple[fs.FileSystem, str]:
+    from pyarrow import ArrowInvalid, fs
+
+    endpoint = next((os.environ[each] for each in _ENDPOINTS if os.environ.get(each)), None)
+    _, _, behind = url.partition("://")
+    host, _, place = behind.rstrip("/").partition("/")
+    try:
+        if scheme in _S3 and endpoint is not None:
+            # pyarrow does not read these variables, which every other client of S3 does.
+            at = urlparse(endpoint)
+            return fs.S3FileSystem(endpoint_override=at.netloc, scheme=at.scheme or "https"), f"{host}/{place}"
+        system, root = fs.FileSystem.from_uri(f"{'s3' if scheme in _S3 else scheme}://{host}/")
+    except ArrowInvalid as error:
+        raise InvalidInput(f"{url}: {_first_line(error)}") from error
+    except (OSError, ImportError) as error:
+        raise StorageUnavailable(f"{url} cannot be read from here: {_first_line(error)}") from error
+    return system, f"{root.rstrip('/')}/{place}"
+
+
+def _asked(about: Stored, ask: Callable[[], Any]) -> Any:
+    try:
+        return ask()
+    except OSError as error:
+        raise StorageUnavailable(f"{about.name} cannot be listed: {_first_line(error)}") from error
+
+
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).splitlines()), type(error).__name__)

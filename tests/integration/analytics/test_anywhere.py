@@ -1,0 +1,196 @@
+"""Sessions wherever they lie: by URL, in a real S3 server, and in very many files."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyarrow")
+from click.testing import CliRunner
+from pyarrow import fs
+from pyspark.sql import SparkSession
+
+from analytics.jobs.analysis import analyse
+from analytics.session import reading
+from analytics.session.compaction import compact_session
+from analytics.session.reading import read_sources
+from analytics.session.storage import StorageUnavailable, stored
+from analytics.session.synthetic import World, write_session
+from cli.analyze import analyze
+from cli.compact import compact
+from sequencing.errors import InvalidInput
+from tests.integration.spark_session import needs_spark
+from tests.patience import scaled
+
+pytestmark = [needs_spark, pytest.mark.timeout(600)]
+WORLD = World(subscribers=6, regions=4, regions_each=2, seed=5)
+
+
+@pytest.fixture(scope="module")
+def session(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("anywhere") / "night one"
+    return write_session(directory, WORLD, deliveries=900, faults=["loss"], deliveries_a_file=300).directory
+
+
+@pytest.fixture(scope="module")
+def s3(session: Path) -> Iterator[str]:
+    """The URL of a bucket that has the session, in an S3 server of its own."""
+    pytest.importorskip("moto.server")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    command = [sys.executable, "-c", "from moto.server import main; main()", "-H", "127.0.0.1", "-p", str(port)]
+    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{port}")
+        for name, value in {"ACCESS_KEY_ID": "a", "SECRET_ACCESS_KEY": "b", "DEFAULT_REGION": "us-east-1"}.items():
+            patched.setenv(f"AWS_{name}", value)
+        try:
+            until = time.monotonic() + scaled(60)
+            while True:
+                with socket.socket() as tried:
+                    if tried.connect_ex(("127.0.0.1", port)) == 0:
+                        break
+                assert time.monotonic() < until
+                assert server.poll() is None
+                time.sleep(0.1)
+            system = fs.S3FileSystem(endpoint_override=f"127.0.0.1:{port}", scheme="http", allow_bucket_creation=True)
+            system.create_dir("sessions")
+            fs.copy_files(str(session), "sessions/night one", destination_filesystem=system)
+            yield "sessions/night one"
+        finally:
+            server.terminate()
+            server.wait(timeout=scaled(30))
+
+
+def figures(spark: SparkSession, *names: str | Path) -> dict[str, Any]:
+    found = analyse(spark, read_sources(spark, names)).as_dict()
+    found.pop("quarantine")
+    return found
+
+
+def spoil(file: Path) -> None:
+    """Damage the rows of a file, and leave its footer."""
+    content = bytearray(file.read_bytes())
+    for place in range(4, len(content) // 2, 7):
+        content[place] ^= 0x5A
+    file.write_bytes(content)
+
+
+@pytest.mark.parametrize("scheme", ["s3", "s3a"])
+def test_a_session_in_an_object_store_gives_the_figures_of_its_copy_here(
+    spark: SparkSession, session: Path, s3: str, scheme: str
+) -> None:
+    there = figures(spark, f"{scheme}://{s3}")
+    assert there == figures(spark, session)
+    assert there["order"]["lost"] == 1
+
+
+def test_a_file_url_is_the_path_in_it(spark: SparkSession, session: Path) -> None:
+    assert stored(f"file://{session}").name == stored(f"file:{session}").name == stored(session).name == str(session)
+    assert figures(spark, f"file://{session}") == figures(spark, session)
+
+
+def test_what_is_not_there_is_said_before_spark_starts(s3: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in (f"s3://{s3}/nothing", "s3a://no-such-bucket/x", "file:///no/such/place", "nowhere"):
+        said = CliRunner().invoke(analyze, [name])
+        assert isinstance(said.exception, InvalidInput), said.output
+        assert str(said.exception).endswith("does not exist")
+    with pytest.raises(InvalidInput, match="foo://"):
+        stored("foo://host/x")
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    with pytest.raises(StorageUnavailable, match=r"s3://sessions/x cannot be listed"):
+        stored("s3://sessions/x")
+
+
+def test_a_copy_under_another_name_is_put_aside_and_each_file_is_hashed_once(
+    spark: SparkSession, session: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from analytics.session import finding
+
+    hashed: list[str] = []
+    digest = finding.Finding._digest
+
+    def counted(self: finding.Finding, file: Any) -> bytes:
+        if file.name not in self._digests:
+            hashed.append(file.name)
+        return digest(self, file)
+
+    monkeypatch.setattr(finding.Finding, "_digest", counted)
+    read_sources(spark, [session])
+    assert not hashed, "no two files look alike"
+    copied = tmp_path / "copied"
+    shutil.copytree(session, copied)
+    [first, *_] = sorted((copied / "deliveries").rglob("*.parquet"))
+    for number in range(4):
+        shutil.copy(first, first.with_name(f"again-{number}.parquet"))
+    found = read_sources(spark, [copied])
+    assert [(each.reason, each.count) for each in found.quarantine.entries] == [
+        ("the same content as another file, again-0.parquet", 4)
+    ]
+    assert len(hashed) == len(set(hashed)) == 5
+
+
+def test_damage_inside_a_table_of_any_kind_is_found(spark: SparkSession, session: Path, tmp_path: Path) -> None:
+    copied = tmp_path / "copied"
+    shutil.copytree(session, copied)
+    [file, *_] = sorted((copied / "publishes").rglob("*.parquet"))
+    spoil(file)
+    found = read_sources(spark, [copied])
+    assert [(each.reason, each.lacks) for each in found.quarantine.entries] == [("damaged inside", True)]
+
+
+def test_a_compacted_session_gives_the_same_figures_from_few_files(
+    spark: SparkSession, session: Path, tmp_path: Path
+) -> None:
+    copied = tmp_path / "copied"
+    shutil.copytree(session, copied)
+    [first, second, *_] = sorted((copied / "deliveries").rglob("*.parquet"))
+    shutil.copy(first, first.with_name("again.parquet"))
+    (first.parent / ".r-000001.parquet.partial").write_bytes(b"unfinished")
+    (first.parent / "spoilt.parquet").write_bytes(second.read_bytes()[:-100])
+    out = tmp_path / "compact"
+    (tmp_path / ".compact.partial").mkdir()
+    (tmp_path / ".compact.partial" / "left-by-a-killed-one").write_text("")
+
+    said = CliRunner().invoke(compact, [str(copied), str(out)])
+    assert said.exit_code == 0, said.output
+    assert "left out:" in said.output
+    before, after = figures(spark, copied), figures(spark, out)
+    assert after.pop("quarantined") == 1, "the spoilt file, as before; the copy is left out"
+    assert before.pop("quarantined") == 2
+    assert before["verdict"] == after["verdict"]
+    assert {each["reason"].partition("(")[0] for each in before.pop("unknown")} == {
+        each["reason"].partition("(")[0] for each in after.pop("unknown")
+    }
+    assert before == after
+    assert len(list((out / "deliveries").rglob("compacted-*.parquet"))) == 1
+    assert not list(tmp_path.glob(".*"))
+
+    with pytest.raises(InvalidInput, match="is not empty"):
+        compact_session(stored(copied), out)
+    with pytest.raises(InvalidInput, match="is not a recorded session"):
+        compact_session(stored(tmp_path / "nothing"), tmp_path / "new")
+
+
+def test_very_many_small_files_are_put_together_before_spark_reads_them(
+    spark: SparkSession, session: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading, "SMALL_FILES", 2)
+    copied = tmp_path / "copied"
+    shutil.copytree(session, copied)
+    found = read_sources(spark, [copied])
+    assert {len(files) for files in found.files.values()} == {1}
+    assert analyse(spark, found).as_dict() == {**analyse(spark, read_sources(spark, [session])).as_dict()}
+    [file, *_] = sorted((copied / "deliveries").rglob("*.parquet"))
+    spoil(file)
+    found = read_sources(spark, [copied])
+    assert [(each.reason, each.lacks) for each in found.quarantine.entries] == [("damaged inside", True)]
+    assert found.rows["deliveries"] == 600
