@@ -46,9 +46,9 @@ def bar_chart(bars: Sequence[Bar], *, label: str, mark: tuple[float, str] | None
     if mark:
         x = f"{100 * mark[0] / longest:.2f}%"
         ticks = [top + number * ROW_PX + 17 for number in range(len(bars))]
-        rows += "".join(f'<line class="tick" x1="{x}" x2="{x}" y1="{y}" y2="{y + BAR_PX + 4}"/>' for y in ticks)
-        anchor = "end" if mark[0] > longest / 2 else "start"
-        rows += f'<text class="soft" x="{x}" y="12" text-anchor="{anchor}">{html.escape(mark[1])}</text>'
+        rows += "".join(f'<line class="tick" x1="{x}" x2="{x}" y1="{y}" y2="{y + BAR_PX + 4}"/>' for y in [1, *ticks])
+        side = 'dx="-6" text-anchor="end"' if mark[0] > longest / 2 else 'dx="6"'
+        rows += f'<text class="soft" x="{x}" y="12" {side}>{html.escape(mark[1])}</text>'
     return drawing(rows, height, label, kind="bars")
 
 
@@ -95,11 +95,11 @@ def x_axis(x: Axis, top: float, bottom: float) -> str:
 
 
 def line(pieces: Iterable[Sequence[tuple[float, float]]], x: Axis, panel: Panel, kind: str) -> str:
-    """Return a line of separate pieces, each of points (x, y); a piece of one point is a dot."""
+    """Return a line of separate pieces, each of points (x, y); a piece of one point is a dash."""
     paths = []
     for piece in pieces:
         points = [f"{WIDE * x.place(at):.1f} {panel.place(value):.1f}" for at, value in piece]
-        paths.append("M" + "L".join(points) + ("h.01" if len(points) == 1 else ""))
+        paths.append("M" + "L".join(points) + ("m-2 0h4" if len(points) == 1 else ""))
     return f'<path class="line {kind}" d="{"".join(paths)}"/>'
 
 

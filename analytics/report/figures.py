@@ -91,7 +91,7 @@ def hurts_chart(found: Analysis) -> str:
         for row, tone in zip(rows, tones(values), strict=True)
     ]  # fmt: skip
     label = _listed("Bar chart of times the direct way, by server", bars)
-    return _figure(bar_chart(bars, label=label, mark=(1.0, "│ the direct way")), _tones_text(bars))
+    return _figure(bar_chart(bars, label=label, mark=(1.0, "× 1: the direct way")), _tones_text(bars))
 
 
 def server_delays_chart(found: Analysis) -> str:

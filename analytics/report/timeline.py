@@ -53,14 +53,14 @@ class Timeline:
 
 
 def turns_of(found: Analysis) -> Sequence[Any]:
-    """Return the moments at which the session changed; none if nobody looked for them."""
+    """Return the moments at which the session changed; none if they were not looked for."""
     return tuple(getattr(found, "turns", ()))
 
 
 def timeline_of(found: Analysis) -> Timeline | None:
-    """Return the session over time; None if it is not known."""
+    """Return the session over time; None if it is not known, or as short as one minute."""
     rows = [(time, row) for row in found.tables.get("timeline", ()) if (time := _time(row["minute"])) is not None]
-    if not rows:
+    if len(rows) < 2:
         return None
     rows.sort(key=lambda each: each[0])
     first = rows[0][0]

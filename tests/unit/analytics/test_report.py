@@ -97,7 +97,7 @@ def test_names_are_cut_in_the_middle_and_control_characters_shown() -> None:
 
 
 def test_without_minutes_nothing_is_drawn_over_time() -> None:
-    assert timeline_figure(analysed()) == ""
+    assert timeline_figure(analysed()) == timeline_figure(analysed(minutes=1)) == ""
     assert "Over time" not in render(analysed())
 
 
