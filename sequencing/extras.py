@@ -25,7 +25,6 @@ EXTRA_OF = {
     "pybreaker": "gateway",
     "opentelemetry": "tracing",
     "pyarrow": "recording",
-    "plotly": "analytics",
     "pyspark": "analytics",
     "gevent": "loadtest",
     "locust": "loadtest",

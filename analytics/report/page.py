@@ -1,59 +1,119 @@
-"""The report's page around its contents: two tabs that need no library."""
+"""The report's page around its contents: two parts behind radio buttons, in light and dark, and all of it on paper.
+
+Colours of texts have a contrast of 4.5:1 or more on both grounds, those of bars and lines 3:1 or more.
+"""
 
 from __future__ import annotations
 
 from string import Template
 
+_LIGHT = """color-scheme: light;
+    --page: #f5f5f2; --card: #ffffff; --sunk: #ecece6; --line: #dcdcd4; --ink: #1b1f26; --soft: #5a606b;
+    --accent: #3451c6; --bad: #b3261e; --cool: #2f719b; --warm: #a86a00; --hot: #c23b2e; --mid: #8a4fb5;
+    --kept: #1f6b43; --broken: #a82b22; --unknown: #7a5600;"""
+_DARK = """color-scheme: dark;
+    --page: #121418; --card: #1a1d23; --sunk: #2a2f37; --line: #343a43; --ink: #e8eaed; --soft: #a9b0bc;
+    --accent: #8ea6ff; --bad: #ff8a80; --cool: #6bb3dd; --warm: #e6ac4c; --hot: #ff8273; --mid: #c79af0;
+    --kept: #1a5536; --broken: #7d231c; --unknown: #5c4200;"""
+
+STYLE = (
+    f":root {{ {_LIGHT} }}\n"
+    f"  @media screen and (prefers-color-scheme: dark) {{ :root {{ {_DARK} }} }}"
+    """
+  *, ::before, ::after { box-sizing: border-box; }
+  body { margin: 0; background: var(--page); color: var(--ink); font: 15px/1.5 system-ui, sans-serif;
+    overflow-wrap: anywhere; }
+  main, header > div { max-width: 1000px; margin: 0 auto; padding: 0 clamp(12px, 3vw, 24px); }
+  header { color: #ffffff; background: var(--unknown); padding: 20px 0 18px; print-color-adjust: exact; }
+  header.kept { background: var(--kept); }
+  header.broken { background: var(--broken); }
+  header h1 { margin: 2px 0; font-size: clamp(21px, 5vw, 27px); font-weight: 650; line-height: 1.25; }
+  header p { margin: 0; }
+  .turns { margin: 8px 0 0; padding-left: 1.6em; font-weight: 600; }
+  .cards { display: grid; grid-template-columns: repeat(4, minmax(0, 1fr)); gap: 10px; margin: 18px 0 6px; }
+  .cards div { background: var(--card); border: 1px solid var(--line); border-radius: 10px; padding: 9px 13px; }
+  .cards dt { color: var(--soft); font-size: 13px; }
+  .cards dd { margin: 0; font-size: 20px; font-weight: 650; }
+  .cards .bad dd { color: var(--bad); }
+  @media (max-width: 640px) { .cards { grid-template-columns: repeat(2, minmax(0, 1fr)); } }
+  .hidden, input[name=part] { position: absolute; width: 1px; height: 1px; overflow: hidden; opacity: 0; margin: 0; }
+  fieldset { border: 0; margin: 14px 0 0; padding: 0; min-width: 0; position: relative; }
+  .tabs { display: flex; gap: 4px; }
+  .tabs label { padding: 8px clamp(10px, 3vw, 18px); cursor: pointer; color: var(--soft); font-weight: 600;
+    border-radius: 8px 8px 0 0; border-bottom: 3px solid transparent; }
+  section { display: none; background: var(--card); border: 1px solid var(--line); border-radius: 0 8px 8px 8px;
+    padding: 4px clamp(12px, 3vw, 24px) 26px; margin-bottom: 40px; }
+  #producer:checked ~ .tabs label[for=producer], #engineer:checked ~ .tabs label[for=engineer] {
+    color: var(--ink); background: var(--card); border-bottom-color: var(--accent); }
+  #producer:focus-visible ~ .tabs label[for=producer], #engineer:focus-visible ~ .tabs label[for=engineer],
+  .scroll:focus-visible { outline: 2px solid var(--accent); outline-offset: 2px; }
+  fieldset:has(#producer:checked) ~ .producer, fieldset:has(#engineer:checked) ~ .engineer { display: block; }
+  h3 { font-size: 19px; margin: 28px 0 6px; }
+  p { margin: 8px 0; max-width: 75ch; }
+  .scroll { overflow-x: auto; margin: 10px 0 16px; }
+  table { border-collapse: collapse; width: max-content; font-size: 14px; overflow-wrap: break-word; }
+  caption { text-align: left; color: var(--soft); font-weight: 600; padding-bottom: 4px; white-space: nowrap; }
+  th, td { padding: 5px 18px 5px 0; border-bottom: 1px solid var(--line); vertical-align: top; text-align: left;
+    max-width: min(44ch, 60vw); }
+  thead th { color: var(--soft); white-space: nowrap; }
+  th { font-weight: 600; } tbody th { font-weight: 500; }
+  .number { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
+  .more, figcaption, .unit, .legend { color: var(--soft); font-size: 13px; }
+  .more { margin-top: -10px; }
+  figure { margin: 14px 0 20px; break-inside: avoid; }
+  .unit { margin: 0; }
+  .legend { display: flex; flex-wrap: wrap; gap: 2px 16px; list-style: none; margin: 0 0 4px; padding: 0; }
+  .swatch { width: 28px; height: 12px; margin-right: 5px; }
+  svg.bars, svg.plot { display: block; overflow: visible; font-size: 13px; }
+  svg.plot { width: calc(100% - 80px); margin: 4px 22px 4px 58px; }
+  text { fill: var(--ink); unicode-bidi: isolate; font-variant-numeric: tabular-nums; }
+  text.soft { fill: var(--soft); font-size: 12px; }
+  text.value, text.strong { font-weight: 600; }
+  .hit { fill: transparent; }
+  g:hover > .track { fill: var(--line); }
+  .track { fill: var(--sunk); } .cool { fill: var(--cool); } .warm { fill: var(--warm); } .hot { fill: var(--hot); }
+  .grid { stroke: var(--line); stroke-width: 1; }
+  .mark { stroke: var(--soft); stroke-width: 1; stroke-dasharray: 4 4; }
+  .tick { stroke: var(--ink); stroke-width: 2; }
+  .turn { stroke: var(--ink); stroke-width: 1.5; stroke-dasharray: 2 3; }
+  .line { fill: none; stroke-width: 2; stroke-linejoin: round; stroke-linecap: round;
+    vector-effect: non-scaling-stroke; }
+  .line.cool, .line.p50 { stroke: var(--cool); } .line.p95 { stroke: var(--mid); } .line.p99 { stroke: var(--hot); }
+  .p50 { stroke-dasharray: 2 4; } .p95 { stroke-dasharray: 8 4; }
+  .dot { fill: var(--card); stroke: var(--cool); stroke-width: 2; }
+  circle.joins { fill: var(--cool); } circle.gaps { fill: none; stroke: var(--hot); stroke-width: 2; }
+  @media print {
+    fieldset { display: none; }
+    section { display: block; border: 0; padding: 0; }
+    section > h2 { position: static; width: auto; height: auto; opacity: 1; font-size: 22px; }
+    section.engineer { break-before: page; }
+    .scroll { overflow: visible; }
+    table { width: auto; overflow-wrap: anywhere; } caption, thead th { white-space: normal; }
+    th, td { max-width: none; padding-right: 10px; }
+    svg rect { print-color-adjust: exact; }
+    h3 { break-after: avoid; } tr { break-inside: avoid; }
+  }"""
+)
+
 PAGE = Template("""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
-<title>gamecast: $sessions</title>
+<title>gamecast: $title</title>
 <style>
-  :root { --ink: #1d2733; --soft: #5d6b7a; --line: #e4e8ee; --good: #2e7d54; --bad: #c8473a; }
-  body { margin: 0; background: #f6f7f9; color: var(--ink); font: 15px/1.5 system-ui, sans-serif; }
-  main, header > div { max-width: 1080px; margin: 0 auto; padding: 0 24px; }
-  header { color: white; background: var(--good); padding: 22px 0 18px; }
-  header.broken { background: var(--bad); }
-  header.unknown { background: #8a6100; }
-  header h1 { margin: 2px 0; font-size: 27px; font-weight: 650; }
-  header p { margin: 0; overflow-wrap: anywhere; }
-  header small { opacity: .8; }
-  .cards { display: grid; grid-template-columns: repeat(auto-fit, minmax(150px, 1fr)); gap: 12px; margin: 18px 0 6px; }
-  .card { background: white; border: 1px solid var(--line); border-radius: 10px; padding: 10px 14px; }
-  .card span { display: block; color: var(--soft); font-size: 13px; }
-  .card b { font-size: 21px; font-weight: 650; }
-  .card.bad b { color: var(--bad); }
-  input[name=page] { position: absolute; opacity: 0; }
-  .tabs { display: flex; gap: 6px; margin-top: 14px; border-bottom: 2px solid var(--line); }
-  .tabs label { padding: 8px 16px; cursor: pointer; color: var(--soft); font-weight: 600; }
-  section { display: none; background: white; border: 1px solid var(--line); border-top: 0;
-    padding: 4px 24px 26px; margin-bottom: 40px; }
-  #producer:checked ~ .tabs label[for=producer], #engineer:checked ~ .tabs label[for=engineer] {
-    color: var(--ink); box-shadow: 0 2px 0 var(--ink); }
-  input:focus-visible ~ .tabs label { outline: 1px dotted var(--soft); }
-  #producer:checked ~ .producer, #engineer:checked ~ .engineer { display: block; }
-  h2 { font-size: 19px; margin: 26px 0 6px; } h3 { font-size: 15px; margin: 18px 0 4px; }
-  .scroll { overflow-x: auto; } table { border-collapse: collapse;
-    min-width: 50%; font-size: 14px; margin: 6px 0 14px; }
-  th { text-align: left; color: var(--soft); font-weight: 600; }
-  th, td { padding: 5px 12px 5px 0; border-bottom: 1px solid var(--line); vertical-align: top; }
-  th.number { text-align: right; padding-right: 24px; }
-  td.number { text-align: right; font-variant-numeric: tabular-nums; padding-right: 24px; white-space: nowrap; }
-  .more { color: var(--soft); margin-top: -8px; }
-</style>
-<script>$plotly</script></head>
+  $style
+</style></head>
 <body><header class="$verdict"><div>
-<small>gamecast analyze · $sessions</small><h1>$headline</h1><p>$headline_more</p></div></header>
-<main><div class="cards">$cards</div>
-<input type="radio" name="page" id="producer" checked><input type="radio" name="page" id="engineer">
+<p>gamecast analyze · $sessions</p><h1>$headline</h1><p>$headline_more</p>$turns</div></header>
+<main><dl class="cards">$cards</dl>
+<fieldset><legend class="hidden">Part of the report</legend>
+<input type="radio" name="part" id="producer" checked><input type="radio" name="part" id="engineer">
 <div class="tabs"><label for="producer">For producers</label><label for="engineer">For engineers</label></div>
-<section class="producer">$producer</section><section class="engineer">$engineer</section></main>
+</fieldset>
+<section class="producer" aria-labelledby="producer-title"><h2 class="hidden" id="producer-title">For producers</h2>
+$producer</section>
+<section class="engineer" aria-labelledby="engineer-title"><h2 class="hidden" id="engineer-title">For engineers</h2>
+$engineer</section></main>
 <script>
-  // A plot that was drawn while its page was hidden has no width.
-  const show = () => document.querySelectorAll(".plotly-graph-div").forEach(each => Plotly.Plots.resize(each));
-  document.querySelectorAll("input[name=page]").forEach(each => each.addEventListener("change", show));
-  if (location.hash === "#engineer") {
-    document.getElementById("engineer").checked = true;
-    addEventListener("load", show);
-  }
+  if (location.hash === "#engineer") document.getElementById("engineer").checked = true;
 </script></body></html>
 """)
+PAGE = Template(PAGE.safe_substitute(style=STYLE))

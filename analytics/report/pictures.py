@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from analytics.report.figures import COOL, colours, delay_curve, worst_destinations
+from analytics.report.charts import shortened
+from analytics.report.figures import BARS_MAX, delay_curve, tones
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
     from analytics.jobs.analysis import Analysis
 
 DPI = 110
+COOL = "#3d7ea6"
+COLOUR_OF = {"cool": COOL, "warm": "#e0a33e", "hot": "#c8473a"}
 
 
 def draw_pictures(directory: Path, found: Analysis) -> list[Path]:
@@ -21,23 +27,40 @@ def draw_pictures(directory: Path, found: Analysis) -> list[Path]:
     Needs matplotlib.
     """
     try:
+        from matplotlib import rc_context
         from matplotlib.figure import Figure
     except ImportError:
         return []
-    written = []
+    # A name may hold a dollar sign, and characters that no font here has: those are drawn as boxes.
+    with rc_context({"text.parse_math": False}), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph ")
+        return list(_drawn(directory, found, Figure))
+
+
+def _drawn(directory: Path, found: Analysis, figure_type: type[Figure]) -> Iterator[Path]:
     for name, draw in (("who_hurts", _hurts), ("hot_regions", _hot), ("delays", _delays), ("stretch_cdf", _cdf)):
-        figure = Figure(figsize=(7.2, 4.2), dpi=DPI, layout="constrained")
+        figure = figure_type(figsize=(7.2, 4.2), dpi=DPI, layout="constrained")
         axes = figure.add_subplot()
         if draw(axes, found):
             axes.spines[["top", "right"]].set_visible(False)
-            written.append(directory / f"{name}.png")
-            figure.savefig(written[-1])
-    return written
+            figure.savefig(directory / f"{name}.png")
+            yield directory / f"{name}.png"
+
+
+def worst_destinations(found: Analysis) -> tuple[list[str], list[float], str]:
+    """Return the worst destinations, worst last, as a bar chart needs them: names, values, and their unit."""
+    rows: Sequence[Mapping[str, Any]] = found.tables["by_destination"]
+    column, unit = "stretch", "times the direct way"
+    if not rows:
+        rows, column, unit = found.tables["subscriber_delays"], "delay_ms", "ms from publish to delivery"
+    worst = sorted(rows, key=lambda row: row[column])[-BARS_MAX:]
+    return [row["subscriber"] for row in worst], [row[column] for row in worst], unit
 
 
 def _hurts(axes: Axes, found: Analysis) -> bool:
     names, values, unit = worst_destinations(found)
-    axes.barh(names, values, color=colours(values))
+    axes.barh(range(len(names)), values, color=[COLOUR_OF[tone] for tone in tones(values)])
+    axes.set_yticks(range(len(names)), [shortened(name) for name in names])
     axes.set_xlabel(unit)
     axes.tick_params(axis="y", labelsize=8)
     return bool(names)
@@ -45,7 +68,8 @@ def _hurts(axes: Axes, found: Analysis) -> bool:
 
 def _hot(axes: Axes, found: Analysis) -> bool:
     rows = [row for row in found.load.regions if row["events_per_s"]][:20][::-1]
-    axes.barh([row["region"] for row in rows], [row["events_per_s"] for row in rows], color=COOL)
+    axes.barh(range(len(rows)), [row["events_per_s"] for row in rows], color=COOL)
+    axes.set_yticks(range(len(rows)), [shortened(row["region"]) for row in rows])
     axes.set_xlabel("events a second")
     axes.tick_params(axis="y", labelsize=8)
     return bool(rows)

@@ -10,6 +10,7 @@ import pytest
 
 from adapters.embedded.ports import free_port
 from adapters.embedded.server import EmbeddedServer, EmbeddedServers
+from tests.integration.accessibility import fetch_axe
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -67,3 +68,9 @@ def spark() -> Iterator[SparkSession]:
 def spark_connect(spark: SparkSession) -> str:
     """Where that server is."""
     return f"sc://127.0.0.1:{spark.conf.get('spark.connect.grpc.binding.port')}"
+
+
+@pytest.fixture(scope="session")
+def axe(tmp_path_factory: pytest.TempPathFactory) -> str | None:
+    """The source of axe-core, None where it cannot be fetched."""
+    return fetch_axe(tmp_path_factory.mktemp("axe"))

@@ -28,6 +28,7 @@ from adapters.gateway.dashboard.routes import dashboard
 from adapters.gateway.tokens import KeyFile
 from adapters.redis.survey import survey
 from gamecast.client.configuration import Limits
+from tests.integration.accessibility import judge
 from tests.integration.browser import Browser, browser
 from tests.integration.gateway.test_dashboard import signing
 from tests.integration.gateway_clients import Running, running_gateway
@@ -35,7 +36,6 @@ from tests.patience import scaled
 
 PAGE = Path(__file__).parents[3] / "adapters" / "gateway" / "dashboard" / "page"
 SCREENSHOTS = os.environ.get("GAMECAST_SCREENSHOTS")
-AXE = "axe-core@4.10.3"
 SCHEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
 
 SMALL = {
@@ -120,31 +120,6 @@ async def picture(page: Any, name: str, *, whole: bool = True) -> None:
     if SCREENSHOTS:
         await page.evaluate("scrollTo(0, 0)")
         await page.screenshot(path=Path(SCREENSHOTS) / f"{name}.png", full_page=whole)
-
-
-@pytest.fixture(scope="session")
-def axe(tmp_path_factory: pytest.TempPathFactory) -> str | None:
-    """The source of axe-core, None where it cannot be fetched."""
-    npm, place = shutil.which("npm"), tmp_path_factory.mktemp("axe")
-    if npm is None:
-        return None
-    try:
-        subprocess.run([npm, "pack", AXE], cwd=place, capture_output=True, check=True, timeout=scaled(30))
-    except (subprocess.SubprocessError, OSError):
-        return None
-    [archive] = place.glob("*.tgz")
-    shutil.unpack_archive(archive, place, filter="data")
-    return (place / "package" / "axe.min.js").read_text(encoding="utf-8")
-
-
-async def judge(page: Any, axe: str | None) -> list[str]:
-    """Return what is wrong for people who cannot see or point, by axe-core."""
-    if axe is None:
-        return []
-    await page.evaluate(axe)
-    found = await page.evaluate("axe.run(document, { resultTypes: ['violations'] })")
-    assert len(found["passes"]) > 20
-    return [f"{each['id']}: {each['nodes'][0]['html']}" for each in found["violations"]]
 
 
 async def chosen_region(page: Any, name: str) -> None:
