@@ -50,6 +50,8 @@ class Conductor:
     tell: Tell
     violated: Callable[[Offence], None]
     workers: int = 1
+    crowd: str = ""
+    """Who the users are, for the report; empty for those of the options."""
     phase: Phase = Phase.PLAYING
     judgement: Judgement | None = None
     ledger: Ledger = field(default_factory=Ledger)
@@ -58,6 +60,10 @@ class Conductor:
     played_s: float = 0.0
     full: bool = False
     """Whether the run ended early, at the limit of deliveries that the judge may keep."""
+    is_enough: bool = False
+    """Whether the run should end before its time, in order: set by the user's own load shape."""
+    interrupted: bool = False
+    """Whether the run was ended at once, so that losses were not judged."""
     _judge: Judge = field(init=False)
     _moment: Moment | None = None
     _began_s: float | None = None
@@ -106,7 +112,7 @@ class Conductor:
         """Judge an interrupted run: only its order, since other events were still in flight."""
         if self.judgement is not None:
             return
-        self.phase = Phase.OVER
+        self.phase, self.interrupted = Phase.OVER, True
         self.ledger.missing.insert(0, "the run was interrupted before its end: losses were not judged")
         try:
             verdict = judge(self.ledger.sequences(), publication_order=self.ledger.publication_order())
@@ -131,7 +137,7 @@ class Conductor:
             self._looked_s = now_s
             self._look(now_ns)
         self.full = self.ledger.deliveries >= self.options.deliveries_max
-        if self.played_s >= self.options.seconds or self._broken or self.full:
+        if self.played_s >= self.options.seconds or self._broken or self.full or self.is_enough:
             self.phase, self._since_s = Phase.QUIET, now_s
             self.tell({"quiet": True})
             return

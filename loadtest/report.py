@@ -32,7 +32,7 @@ def tell(conductor: Conductor) -> list[str]:
     assert judgement is not None
     verdict = judgement.verdict
     users = [(options.servers, "game servers"), (options.sockets, "WebSocket clients"), (options.posters, "publishers")]
-    crowd = ", ".join(f"{count} {who}" for count, who in users if count)
+    crowd = conductor.crowd or ", ".join(f"{count} {who}" for count, who in users if count)
     lines = [
         (
             f"{crowd} ({options.workload}, {options.shape}) published {judgement.published:,} events in "
