@@ -121,6 +121,12 @@ class Conductor:
         else:
             self._judged(verdict)
 
+    @property
+    def stopped_in_order(self) -> bool:
+        """Whether the run was ended at once, and nothing is wrong but that: no violation, and no report missing."""
+        judgement = self.judgement
+        return self.interrupted and judgement is not None and judgement.verdict.fine and len(judgement.incomplete) == 1
+
     def figures(self) -> dict[str, Any]:
         """Return the figures of the run beside its judgement."""
         totals: dict[str, int] = {}

@@ -57,6 +57,8 @@ def tell(conductor: Conductor) -> list[str]:
         lines.append(f"it is unknown whether {judgement.uncertain:,} events were published")
     if judgement.fine:
         lines.append("Every promise was kept.")
+    elif conductor.stopped_in_order:
+        lines.append("Its order was kept until it was stopped; losses were not judged, because events were in flight.")
     else:
         lines += ["NOT FINE:", *(f"  {violation}" for violation in judgement.violations())]
     return lines

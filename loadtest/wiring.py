@@ -35,6 +35,8 @@ CHUNK_EVERY_S = 1.0
 SPAWN_PER_S_MIN = 20
 WORKERS_S_MAX = 10.0
 """Seconds that a new run waits for the workers of the last one."""
+STOP_S_MAX = 65.0
+"""Seconds that a new run waits until locust has stopped the last one; locust waits 60 s for its workers."""
 WRONG_USE = 2
 # In seconds. Locust's own limit is 3 s, but a worker that gets no CPU time for 3 s is slow, not lost.
 runners.HEARTBEAT_LIVENESS = 15
@@ -108,6 +110,8 @@ class Series:
         self._moment = Moment()
         self._led: set[str] = set()
         self._runs = 0
+        self._is_ending = False
+        """Whether locust still stops the users of a run that is over."""
         self._worker, self._workers = 0, 1
         # A worker gets its options when the run begins.
         self.options = Options(network="-")
@@ -120,6 +124,8 @@ class Series:
                 parsed.spawn_rate = max(SPAWN_PER_S_MIN, parsed.num_users)
             self.options = self._read_options()
             self.runner.register_message(CHUNK, self._on_chunk)
+            self._start_shape = self.runner.start_shape
+            self.runner.start_shape = self._start
             _listen(events.quitting, self._on_stop)
         _listen(events.test_stop, self._on_stop)
         if not isinstance(self.runner, MasterRunner):
@@ -144,8 +150,18 @@ class Series:
             self._led &= alive
         share = self.conductor.tick(time.monotonic(), time.time_ns())
         if share is None:
+            self._is_ending = True
             self._finish()
         return share
+
+    def _start(self) -> None:
+        """Start a run. Locust would ignore a start while it stops the users of the last run."""
+        last = self.runner.shape_greenlet
+        if last is not None and self._is_ending:
+            last.join(STOP_S_MAX)
+        if last is not None and last.dead:
+            self.runner.shape_greenlet = None
+        self._start_shape()
 
     def end(self) -> None:
         """End the run in order, before its time."""
@@ -171,6 +187,7 @@ class Series:
         workers = self._ready_workers() if isinstance(self.runner, MasterRunner) else []
         self._led = set(workers)
         self._runs += 1
+        self._is_ending = False
         name = self._name if self._runs == 1 else f"{self._name}-{self._runs}"
         try:
             self.options = replace(self._read_options(), run=name)
@@ -271,14 +288,15 @@ class Series:
         assert judgement is not None
         write_judgement(conductor, Path(self.options.judgement) if self.options.judgement else None)
         self.judgement = judgement.as_dict() | {"name": conductor.options.run, "run": conductor.figures()}
-        stopped_on_page = conductor.interrupted and self.environment.web_ui is not None
+        # The page's way to end a run is no failure; that of a command, an interrupt, is one.
+        stopped_on_page = conductor.stopped_in_order and self.environment.web_ui is not None
         for finding in findings(judgement):
             if finding.kept is None or (stopped_on_page and finding.guarantee == REPORTS):
                 self._fire("judge", f"{finding.guarantee}: not judged", 0, None)
             else:
                 broken = None if finding.kept else AssertionError(finding.counts)
                 self._fire("judge", finding.guarantee, 0, broken)
-        if not (judgement.verdict.fine if stopped_on_page else judgement.fine):
+        if not judgement.fine and not stopped_on_page:
             self.environment.process_exit_code = 1
 
 

@@ -190,10 +190,17 @@ def test_each_start_on_the_page_is_a_run_of_its_own(network: str, mine: Path, tm
             assert second["subscribers"] == 4
             assert second["deliveries"] > second["published"] > 20
             assert judge_rows(page.get("/stats/report")) == dict.fromkeys(GUARANTEES, 0)
+
+            page.post("/swarm", user_count=2, spawn_rate=10)  # while locust still stops the users of the second
+            page.until(lambda: judge_rows(page.get("/stats/report")) == {} and page.delivered() > 20)
+            page.post("/stop")
+            third = page.until(lambda: (now := page.judgement())["name"] != second["name"] and now)
+            assert third["subscribers"] == 2
+            assert third["inversions"] == third["duplicated"] == 0
         process.send_signal(signal.SIGINT)
         output, _ = process.communicate(timeout=scaled(20))
     assert process.returncode == 0, output
-    assert output.count("users (Zone)") == 2
+    assert output.count("users (Zone)") == 3
 
 
 def test_a_file_of_own_users_runs_on_the_network_of_the_command_and_can_fail(mine: Path, tmp_path: Path) -> None:
