@@ -135,7 +135,8 @@ def _run(parsed: argparse.Namespace, stack: ExitStack) -> int:
         if interrupted:
             raise KeyboardInterrupt
         raise ProcessFailed(f"the run ended without a judgement: locust ended with status {status}")
-    if not orjson.loads(Path(parsed.judgement).read_bytes())["fine"]:
+    judgement = orjson.loads(Path(parsed.judgement).read_bytes())
+    if not judgement["fine"] and not (interrupted and judgement["run"]["stopped_in_order"]):
         return BROKEN
     if interrupted:
         raise KeyboardInterrupt

@@ -134,7 +134,8 @@ class Conductor:
             for name, value in figures.items():
                 if not isinstance(value, bool):
                     totals[name] = totals.get(name, 0) + value
-        return {"played_s": self.played_s, "settled_s": self.settled_s, "broken_while_playing": self._broken, **totals}
+        course = {"played_s": self.played_s, "settled_s": self.settled_s, "stopped_in_order": self.stopped_in_order}
+        return {**course, "broken_while_playing": self._broken, **totals}
 
     def _play(self, now_s: float, now_ns: int) -> None:
         assert self._began_s is not None
