@@ -32,6 +32,7 @@ from gamecast.errors import ProcessFailed, UsageError
 from launcher.ending import BROKEN, DONE
 from launcher.interrupts import Raised
 from loadtest.options import TOKEN_VARIABLE, Options, add_hidden_to, add_to
+from loadtest.ownusers import kinds_in
 from sequencing.errors import unwritable
 from sequencing.extras import require
 
@@ -76,6 +77,12 @@ def _parser(program: str) -> argparse.ArgumentParser:
         default=Path("loadtest-report"),
         help="Directory for the report.  [default: loadtest-report]",
     )
+    parser.add_argument(
+        "--scenario",
+        type=Path,
+        metavar="FILE",
+        help="Locustfile with your own users, subclasses of gamecast.loadtest.GameServerUser; --servers says how many.",
+    )
     add_to(parser)
     add_hidden_to(parser)
     if find_spec("aiohttp") is not None:  # without it, no gateway can be started
@@ -86,6 +93,12 @@ def _parser(program: str) -> argparse.ArgumentParser:
 def _run(parsed: argparse.Namespace, stack: ExitStack) -> int:
     out: Path = parsed.out
     require("loadtest", "a load test")
+    kinds = set(kinds_in(parsed.scenario).values()) if parsed.scenario else set()
+    if kinds:
+        # Of the kinds of users, only the file's own run.
+        parsed.sockets = parsed.posters = 0
+        if "server" not in kinds:
+            parsed.servers, parsed.sockets = 0, parsed.servers
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -98,13 +111,14 @@ def _run(parsed: argparse.Namespace, stack: ExitStack) -> int:
         pass  # clients of a gateway do not need the network's URL
     else:
         parsed.network = stack.enter_context(_network(parsed.nodes))
-    if (parsed.sockets or parsed.posters) and not parsed.gateway:
+    if (parsed.sockets or parsed.posters or "socket" in kinds) and not parsed.gateway:
         parsed.gateway = stack.enter_context(_gateway(parsed.network))
     parsed.judgement = parsed.judgement or str(out / "judgement.json")
     options = Options.of(parsed)  # checks them
     options.scenario()
+    locustfile = parsed.scenario or LOCUSTFILE
     Path(parsed.judgement).unlink(missing_ok=True)
-    command = [sys.executable, "-m", "locust", "--locustfile", str(LOCUSTFILE), "--headless", "--only-summary"]
+    command = [sys.executable, "-m", "locust", "--locustfile", str(locustfile), "--headless", "--only-summary"]
     command += ["--html", str(out / "report.html"), "--csv", str(out / "stats"), "--loglevel", "WARNING"]
     if parsed.processes:
         # A free port, so that workers of other runs do not connect to this master.
@@ -121,7 +135,8 @@ def _run(parsed: argparse.Namespace, stack: ExitStack) -> int:
         if interrupted:
             raise KeyboardInterrupt
         raise ProcessFailed(f"the run ended without a judgement: locust ended with status {status}")
-    if not orjson.loads(Path(parsed.judgement).read_bytes())["fine"]:
+    judgement = orjson.loads(Path(parsed.judgement).read_bytes())
+    if not judgement["fine"] and not (interrupted and judgement["run"]["stopped_in_order"]):
         return BROKEN
     if interrupted:
         raise KeyboardInterrupt

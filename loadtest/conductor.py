@@ -50,6 +50,8 @@ class Conductor:
     tell: Tell
     violated: Callable[[Offence], None]
     workers: int = 1
+    crowd: str = ""
+    """Who the users are, for the report; empty for those of the options."""
     phase: Phase = Phase.PLAYING
     judgement: Judgement | None = None
     ledger: Ledger = field(default_factory=Ledger)
@@ -58,6 +60,10 @@ class Conductor:
     played_s: float = 0.0
     full: bool = False
     """Whether the run ended early, at the limit of deliveries that the judge may keep."""
+    is_enough: bool = False
+    """Whether the run should end before its time, in order: set by the user's own load shape."""
+    interrupted: bool = False
+    """Whether the run was ended at once, so that losses were not judged."""
     _judge: Judge = field(init=False)
     _moment: Moment | None = None
     _began_s: float | None = None
@@ -106,7 +112,7 @@ class Conductor:
         """Judge an interrupted run: only its order, since other events were still in flight."""
         if self.judgement is not None:
             return
-        self.phase = Phase.OVER
+        self.phase, self.interrupted = Phase.OVER, True
         self.ledger.missing.insert(0, "the run was interrupted before its end: losses were not judged")
         try:
             verdict = judge(self.ledger.sequences(), publication_order=self.ledger.publication_order())
@@ -115,6 +121,12 @@ class Conductor:
         else:
             self._judged(verdict)
 
+    @property
+    def stopped_in_order(self) -> bool:
+        """Whether the run was ended at once, and nothing is wrong but that: no violation, and no report missing."""
+        judgement = self.judgement
+        return self.interrupted and judgement is not None and judgement.verdict.fine and len(judgement.incomplete) == 1
+
     def figures(self) -> dict[str, Any]:
         """Return the figures of the run beside its judgement."""
         totals: dict[str, int] = {}
@@ -122,7 +134,8 @@ class Conductor:
             for name, value in figures.items():
                 if not isinstance(value, bool):
                     totals[name] = totals.get(name, 0) + value
-        return {"played_s": self.played_s, "settled_s": self.settled_s, "broken_while_playing": self._broken, **totals}
+        course = {"played_s": self.played_s, "settled_s": self.settled_s, "stopped_in_order": self.stopped_in_order}
+        return {**course, "broken_while_playing": self._broken, **totals}
 
     def _play(self, now_s: float, now_ns: int) -> None:
         assert self._began_s is not None
@@ -131,7 +144,7 @@ class Conductor:
             self._looked_s = now_s
             self._look(now_ns)
         self.full = self.ledger.deliveries >= self.options.deliveries_max
-        if self.played_s >= self.options.seconds or self._broken or self.full:
+        if self.played_s >= self.options.seconds or self._broken or self.full or self.is_enough:
             self.phase, self._since_s = Phase.QUIET, now_s
             self.tell({"quiet": True})
             return

@@ -62,6 +62,47 @@ class Judgement:
         return [offence.describe() for offence in self.verdict.examples] + list(self.incomplete)
 
 
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What the judgement says of one guarantee. ``kept``: None if it was not judged."""
+
+    guarantee: str
+    kept: bool | None
+    counts: str
+
+
+GUARANTEE_OF = {
+    "inversion": "order kept",
+    "cycle": "order kept",
+    "publisher_order": "each publisher's order kept",
+    "lost": "nothing lost",
+    "duplicate": "nothing twice",
+    "unexpected": "nothing unexpected",
+}
+"""Kind of a violation → the guarantee that it breaks, as reports name it."""
+REPORTS = "every report arrived"
+
+
+def findings(judgement: Judgement) -> list[Finding]:
+    """Return a finding for each guarantee, and one for the completeness of the reports."""
+    verdict = judgement.verdict
+    orders = f"{verdict.inversions} inversions, {verdict.cycles} cycles"
+    publishers = verdict.publisher_order_violations
+    found = [
+        Finding("order kept", not (verdict.inversions or verdict.cycles), orders),
+        Finding("each publisher's order kept", not publishers, f"{publishers} events out of order"),
+        Finding("nothing lost", None if verdict.lost is None else not verdict.lost, f"{verdict.lost} deliveries lost"),
+        Finding("nothing twice", not verdict.duplicated, f"{verdict.duplicated} deliveries repeated"),
+        Finding(
+            "nothing unexpected",
+            None if verdict.unexpected is None else not verdict.unexpected,
+            f"{verdict.unexpected} deliveries unexpected",
+        ),
+    ]
+    missing = "; ".join(judgement.incomplete) or "none missing"
+    return [*found, Finding(REPORTS, not judgement.incomplete, missing)]
+
+
 class Judge:
     """Judges the reports in a ledger; ``clock_margin_ms``: how much the clocks of the machines may differ."""
 

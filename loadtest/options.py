@@ -63,10 +63,10 @@ class Options:
             _subject(self.token)
 
     @classmethod
-    def of(cls, parsed: Any) -> Self:
-        """Return the options that locust has parsed. Raises `UsageError`."""
+    def of(cls, parsed: Any, **changes: Any) -> Self:
+        """Return the options that locust has parsed, with changes. Raises `UsageError`."""
         names = [field.name for field in fields(cls)]
-        return cls(**{name: getattr(parsed, name) for name in names})
+        return cls(**{name: getattr(parsed, name) for name in names} | changes)
 
     @property
     def users(self) -> int:

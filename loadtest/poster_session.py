@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import http.client
 import json
+from collections.abc import Mapping
 from urllib.parse import quote, urlsplit
 
 from gamecast.errors import Unreachable
 from loadtest.crew import Crew
-from loadtest.presence import Presence, payload_of
+from loadtest.presence import Mark, Presence, marked
 from loadtest.socket_session import answered
 from sequencing.errors import GamecastError
 
@@ -53,13 +54,14 @@ class PosterSession:
     def leave(self, region: str) -> None:
         """Do nothing."""
 
-    def publish(self, event: str, region: str, due_ns: int) -> None:
+    def publish(self, mark: Mark, region: str, payload: Mapping[str, object]) -> None:
         """Post an event, and wait for the answer."""
-        self.presence.calls(event, region, due_ns)
+        event, body = mark.event, marked(payload, mark, run=self.crew.options.run)
+        self.presence.calls(event, region, mark.due_ns)
         error: GamecastError | None = None
         for _ in range(TRIES):
             try:
-                position = self._post(event, region, due_ns)
+                position = self._post(event, region, body)
             except GamecastError as raised:
                 error = raised
                 if error.definite:
@@ -82,11 +84,11 @@ class PosterSession:
             self.presence.end()
             self.crew.sessions.discard(self)
 
-    def _post(self, event: str, region: str, due_ns: int) -> str:
+    def _post(self, event: str, region: str, payload: Mapping[str, object]) -> str:
         headers = {"Content-Type": "application/json", "Idempotency-Key": event}
         if self.crew.options.token:
             headers["Authorization"] = f"Bearer {self.crew.options.token}"
-        body = json.dumps({"payload": payload_of(event, due_ns)})
+        body = json.dumps({"payload": payload})
         place = f"{self._prefix}/v1/regions/{quote(region, safe='')}/events"
         try:
             self._connection.request("POST", place, body, headers)

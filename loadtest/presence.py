@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 from loadtest.crew import Crew
 from loadtest.planting import plant
 from sequencing.checkers.stays import Stay
 
-FILLING = "x" * 110
+MARK = "loadtest"
+"""Field of every payload that holds the event's mark: its run, its ID, and when it was due."""
+FILLING = "x" * 70
 """Makes an event about as long as a game's events: 190 bytes of JSON."""
 
 
@@ -73,6 +76,10 @@ class Presence:
         """Note that the session is about to publish. ``due_ns``: when the event was due, from which delays count."""
         self._outstanding[event] = region, time.time_ns(), due_ns
 
+    def withdrawn(self, event: str) -> None:
+        """Note that an event was not sent."""
+        self._outstanding.pop(event, None)
+
     def acknowledged(self, event: str, position: str) -> None:
         """Note a receipt."""
         if (call := self._outstanding.pop(event, None)) is not None:
@@ -98,6 +105,22 @@ class Presence:
         self.log.ended = True
 
 
-def payload_of(event: str, due_ns: int) -> dict[str, object]:
-    """Return the payload of an event: its ID, when it was due, and filling."""
-    return {"id": event, "due": due_ns, "filling": FILLING}
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """What the judge needs to know of an event. ``due_ns``: when the event was due, from which delays count."""
+
+    event: str
+    due_ns: int
+
+
+def marked(payload: Mapping[str, object], mark: Mark, *, run: str) -> dict[str, object]:
+    """Return a payload with an event's mark beside the user's own fields."""
+    return {**payload, MARK: {"run": run, "id": mark.event, "due": mark.due_ns}}
+
+
+def mark_of(payload: object, *, run: str) -> Mark | None:
+    """Return the mark of a delivered payload, or None for an event that no user of this run published."""
+    said = payload.get(MARK) if isinstance(payload, dict) else None
+    if not isinstance(said, dict) or said.get("run") != run:
+        return None
+    return Mark(said["id"], said["due"])

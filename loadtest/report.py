@@ -32,7 +32,7 @@ def tell(conductor: Conductor) -> list[str]:
     assert judgement is not None
     verdict = judgement.verdict
     users = [(options.servers, "game servers"), (options.sockets, "WebSocket clients"), (options.posters, "publishers")]
-    crowd = ", ".join(f"{count} {who}" for count, who in users if count)
+    crowd = conductor.crowd or ", ".join(f"{count} {who}" for count, who in users if count)
     lines = [
         (
             f"{crowd} ({options.workload}, {options.shape}) published {judgement.published:,} events in "
@@ -57,6 +57,8 @@ def tell(conductor: Conductor) -> list[str]:
         lines.append(f"it is unknown whether {judgement.uncertain:,} events were published")
     if judgement.fine:
         lines.append("Every promise was kept.")
+    elif conductor.stopped_in_order:
+        lines.append("Its order was kept until it was stopped; losses were not judged, because events were in flight.")
     else:
         lines += ["NOT FINE:", *(f"  {violation}" for violation in judgement.violations())]
     return lines

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Mapping
 from concurrent.futures import Future
 
 from gamecast import blocking
@@ -15,7 +16,7 @@ from gamecast.errors import GamecastError
 from gamecast.event import Event, Gap, Receipt
 from gamecast.holding import HoldTimes
 from loadtest.crew import Crew
-from loadtest.presence import Presence, payload_of
+from loadtest.presence import Mark, Presence, mark_of, marked
 
 WAY = "embedded"
 OUTSTANDING_S_MAX = 5.0
@@ -24,12 +25,15 @@ JOIN_S_MAX = 60.0
 
 
 class ServerSession:
-    """A session from `open` to `close`. ``user``: the server's name; ``number``: the number of its connection."""
+    """A session from `open` to `close`. ``user``: the server's name; ``number``: the number of its connection.
 
-    def __init__(self, crew: Crew, user: str, number: int) -> None:
+    ``network``: the URL of the control Redis, if it is not that of the crew's options.
+    """
+
+    def __init__(self, crew: Crew, user: str, number: int, network: str = "") -> None:
         self.crew = crew
         self.presence = Presence(crew, user, number, way=WAY)
-        self.client = blocking.connect(crew.options.network, name=user, subscribe_timeout_s=JOIN_S_MAX)
+        self.client = blocking.connect(network or crew.options.network, name=user, subscribe_timeout_s=JOIN_S_MAX)
         self._is_taking = False
         """Whether a delivered batch is being noted."""
         self._hold = HoldTimes()
@@ -67,11 +71,16 @@ class ServerSession:
             time.sleep(0.002)
         self.presence.left(region)
 
-    def publish(self, event: str, region: str, due_ns: int) -> None:
-        """Publish, without waiting for the receipt. ``due_ns``: when the event was due."""
-        self.presence.calls(event, region, due_ns)
-        future = self.client.publish_async(region, payload_of(event, due_ns))
-        future.add_done_callback(lambda done: self._resolved(event, done))
+    def publish(self, mark: Mark, region: str, payload: Mapping[str, object]) -> None:
+        """Publish, without waiting for the receipt."""
+        self.presence.calls(mark.event, region, mark.due_ns)
+        try:
+            future = self.client.publish_async(region, marked(payload, mark, run=self.crew.options.run))
+        except GamecastError as error:
+            if error.definite:
+                self.presence.withdrawn(mark.event)
+            raise
+        future.add_done_callback(lambda done: self._resolved(mark.event, done))
 
     def sample(self) -> dict[str, int]:
         """See `loadtest.crew.Reporting`."""
@@ -123,9 +132,11 @@ class ServerSession:
             what = f"{item.region}, epoch {item.epoch}, {item.first_sequence} to {item.last_sequence}: {item.reason}"
             self.crew.journal.gap(self.presence.subscriber, what)
             return
-        payload = item.payload
-        late_ms = (now_ns - payload["due"]) / 1e6
-        self.presence.delivered(payload["id"], item.region, sender=item.sender, position=item.position, late_ms=late_ms)
+        if (mark := mark_of(item.payload, run=self.crew.options.run)) is not None:
+            late_ms = (now_ns - mark.due_ns) / 1e6
+            self.presence.delivered(
+                mark.event, item.region, sender=item.sender, position=item.position, late_ms=late_ms
+            )
 
     def _resolved(self, event: str, done: Future[Receipt]) -> None:
         error = done.exception() if not done.cancelled() else None

@@ -14,7 +14,7 @@ import websocket
 
 from gamecast.errors import Unreachable
 from loadtest.crew import Crew
-from loadtest.presence import Presence, payload_of
+from loadtest.presence import Mark, Presence, mark_of, marked
 from sequencing.errors import GamecastError, NetworkError
 
 WAY = "socket"
@@ -39,9 +39,13 @@ def answered(error: Mapping[str, Any]) -> Answered:
 
 
 class SocketSession:
-    """A session from `open` to `close`. ``user``: the client's name; ``number``: the number of its socket."""
+    """A session from `open` to `close`. ``user``: the client's name; ``number``: the number of its socket.
 
-    def __init__(self, crew: Crew, user: str, number: int) -> None:
+    ``token``: its signed token, if the gateway needs one.
+    """
+
+    def __init__(self, crew: Crew, user: str, number: int, token: str) -> None:
+        self._token = token
         self.crew = crew
         self.user = user
         self.presence = Presence(crew, user, number, way=WAY)
@@ -60,7 +64,7 @@ class SocketSession:
         try:
             self._socket = websocket.create_connection(socket_url(options.gateway), timeout=ANSWER_S_MAX)
             hello = {"type": "hello", "protocol": 1, "name": self.user}
-            self._socket.send(json.dumps(hello | ({"token": options.token} if options.token else {})))
+            self._socket.send(json.dumps(hello | ({"token": self._token} if self._token else {})))
             welcome = json.loads(self._socket.recv())
             self._socket.settimeout(None)
         except (OSError, ValueError, websocket.WebSocketException) as error:
@@ -97,12 +101,13 @@ class SocketSession:
         except GamecastError as error:
             self.crew.fire("leave", WAY, 0, error)
 
-    def publish(self, event: str, region: str, due_ns: int) -> None:
+    def publish(self, mark: Mark, region: str, payload: Mapping[str, object]) -> None:
         """Publish, without waiting for the ack. Raises `GamecastError` if the socket is closed."""
         number = next(self._ids)
-        self.presence.calls(event, region, due_ns)
-        self._events[number] = event
-        self._send({"type": "publish", "id": number, "region": region, "payload": payload_of(event, due_ns)})
+        self.presence.calls(mark.event, region, mark.due_ns)
+        self._events[number] = mark.event
+        body = marked(payload, mark, run=self.crew.options.run)
+        self._send({"type": "publish", "id": number, "region": region, "payload": body})
 
     def sample(self) -> dict[str, int]:
         """See `loadtest.crew.Reporting`."""
@@ -177,14 +182,14 @@ class SocketSession:
         if "gap" in item:
             self.crew.journal.gap(self.presence.subscriber, json.dumps(item))
             return
-        payload = item["payload"]
-        self.presence.delivered(
-            payload["id"],
-            item["region"],
-            sender=item["sender"],
-            position=item["position"],
-            late_ms=(now_ns - payload["due"]) / 1e6,
-        )
+        if (mark := mark_of(item["payload"], run=self.crew.options.run)) is not None:
+            self.presence.delivered(
+                mark.event,
+                item["region"],
+                sender=item["sender"],
+                position=item["position"],
+                late_ms=(now_ns - mark.due_ns) / 1e6,
+            )
 
     def _take_error(self, said: dict[str, Any]) -> None:
         number, error = said.get("id", 0), answered(said)

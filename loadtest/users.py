@@ -1,4 +1,4 @@
-"""Locust's users. Importing this module patches the process for gevent, so only `loadtest.locustfile` does.
+"""Locust's users. Importing this module patches the process for gevent: only modules that locust loads do.
 
 Each user publishes at its own times, whether or not earlier events have receipts. Delays count from when an event was
 due, so a network that stalls cannot look fast by slowing its users.
@@ -7,6 +7,7 @@ due, so a network that stalls cannot look fast by slowing its users.
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping, Sequence
 from typing import ClassVar, Protocol
 
 from locust import User, task
@@ -15,6 +16,7 @@ from gamecast.errors import GamecastError
 from loadtest.crew import Crew
 from loadtest.journal import event_id
 from loadtest.poster_session import PosterSession
+from loadtest.presence import FILLING, Mark
 from loadtest.scenario import Slot
 from loadtest.session import ServerSession
 from loadtest.socket_session import SocketSession
@@ -38,7 +40,7 @@ class Session(Protocol):
     def open(self) -> None: ...
     def join(self, *regions: str) -> None: ...
     def leave(self, region: str) -> None: ...
-    def publish(self, event: str, region: str, due_ns: int) -> None: ...
+    def publish(self, mark: Mark, region: str, payload: Mapping[str, object]) -> None: ...
     def close(self) -> None: ...
 
 
@@ -57,20 +59,32 @@ class Player(User):
     def on_start(self) -> None:
         """Connect and join."""
         self.slot_number = self.crew.take_slot(self.kind)
-        self.name = self.crew.options.name_of(self.kind, self.slot_number)
+        self.name = self.own_name()
         self.slot: Slot = self.crew.slot(self.slot_number, users=getattr(self.crew.options, self.kind + "s"))
         self.random = self.crew.random
         self.sessions = self.events = self.step = 0
         self.session: Session | None = None
         self.began_s = self.due_s = time.time()
         self.churned_s = time.monotonic()
-        self._open(self.slot.regions)
+        self._open(self.regions())
 
     def on_stop(self) -> None:
         """Disconnect in order."""
         if self.session is not None:
             self.session.close()
         self.crew.give_back(self.kind, self.slot_number)
+
+    def own_name(self) -> str:
+        """Return the name of the user on the network."""
+        return self.crew.options.name_of(self.kind, self.slot_number)
+
+    def regions(self) -> Sequence[str]:
+        """Return the first regions of the user."""
+        return self.slot.regions
+
+    def payload(self, region: str) -> Mapping[str, object] | None:
+        """Return the fields of the user's next event, or None to publish nothing."""
+        return {"filling": FILLING}
 
     @task
     def act(self) -> None:
@@ -79,14 +93,16 @@ class Player(User):
             time.sleep(IDLE_S)
             self.due_s = time.time()
             if self.session is None and not self.crew.quiet:
-                self._open(self.slot.regions)
+                self._open(self.regions())
             return
         if self.session.lost:
             self._reconnect()
             return
         self._come_and_go()
-        if self.session is None:
-            return
+        if self.session is not None:
+            self._do_next()
+
+    def _do_next(self) -> None:
         if self.slot.steps:
             self._follow_match()
         elif not self.slot.weights:
@@ -126,10 +142,12 @@ class Player(User):
 
     def _publish(self, region: str) -> None:
         assert self.session is not None
-        event = event_id(self.name, self.events)
+        if (payload := self.payload(region)) is None:
+            return
+        mark = Mark(event_id(self.name, self.events), round(self.due_s * 1e9))
         self.events += 1
         try:
-            self.session.publish(event, region, round(self.due_s * 1e9))
+            self.session.publish(mark, region, payload)
         except GamecastError as error:
             self.crew.fire("publish", self.kind, 0, error)
             self._reconnect()
@@ -161,7 +179,7 @@ class Player(User):
         self._open(regions)
         self.due_s = time.time()
 
-    def _open(self, regions: tuple[str, ...]) -> None:
+    def _open(self, regions: Sequence[str]) -> None:
         session = self.connect(self.sessions)
         self.sessions += 1
         began = time.perf_counter()
@@ -195,7 +213,7 @@ class SocketClient(Player):
 
     def connect(self, number: int) -> Session:
         """See `Player.connect`."""
-        return SocketSession(self.crew, self.name, number)
+        return SocketSession(self.crew, self.name, number, self.crew.options.token)
 
 
 class Poster(Player):

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import gamecast
 import gamecast.analytics
+import gamecast.loadtest
 
 FLAT_NAMES = {
     *("adapters", "analytics", "classic", "cli", "laboratory", "launcher", "loadtest", "placement", "sequencing"),
@@ -32,7 +33,8 @@ def main() -> None:
     assert package.is_relative_to(Path(sys.argv[1]).resolve()), f"gamecast came from {package}"
     assert (package / "py.typed").is_file(), "py.typed is missing: type checkers would ignore the annotations"
     assert gamecast.analytics.TABLE_OF["deliveries"] in gamecast.analytics.TABLES
-    heavy = {"pyarrow", "pyspark"} & sys.modules.keys()
+    assert "GameServerUser" in dir(gamecast.loadtest)
+    heavy = {"gevent", "locust", "pyarrow", "pyspark"} & sys.modules.keys()
     assert not heavy, f"imported before it is needed: {sorted(heavy)}"
     asyncio.run(receive_what_is_published())
     flat = FLAT_NAMES & {name.partition(".")[0] for name in sys.modules}

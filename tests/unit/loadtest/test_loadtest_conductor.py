@@ -8,6 +8,7 @@ from typing import Any
 from loadtest.conductor import Conductor, Phase
 from loadtest.journal import Journal, event_id
 from loadtest.options import Options
+from loadtest.report import tell
 from sequencing.checkers import Offence
 from sequencing.checkers.stays import Stay
 
@@ -80,6 +81,31 @@ def test_a_plant_that_was_not_carried_out_fails_the_run() -> None:
     assert judgement is not None
     assert judgement.incomplete == ("--plant loss: nothing was planted, because no user had 40 deliveries",)
     assert not judgement.fine
+
+
+def test_a_run_that_is_enough_ends_in_order() -> None:
+    play = Play(seconds=1000)
+    for _ in range(5):
+        play.second()
+        play.deliver(range(5))
+    play.conductor.is_enough = True
+    while play.second() is not None:
+        assert play.now_s < 30
+    assert play.conductor.judgement is not None
+    assert play.conductor.judgement.fine
+    assert not play.conductor.stopped_in_order
+
+
+def test_a_run_that_is_stopped_at_once_is_judged_by_its_order_alone() -> None:
+    play = Play()
+    for _ in range(3):
+        play.second()
+        play.deliver(range(5))
+    play.conductor.interrupt()
+    assert play.conductor.judgement is not None
+    assert play.conductor.judgement.verdict.lost is None
+    assert play.conductor.stopped_in_order
+    assert tell(play.conductor)[-1].startswith("Its order was kept")
 
 
 def test_a_violation_while_it_plays_ends_the_run_at_once() -> None:
