@@ -99,8 +99,8 @@ def analyze(
     DIR/rates.csv.
 
     A promise is broken where the records show it. They cannot show that all were kept where they have holes: where a
-    recorder dropped rows, a server was killed or still runs, or files are missing or damaged. Then the verdict is
-    "cannot be told", with the reasons: complete the session's directory, or judge a session that has ended.
+    recorder dropped rows, a server was killed or still runs, or files are missing or damaged. Then it cannot
+    be told, and the reasons are given: complete the session's directory, or judge a session that has ended.
 
     Exit status: 0 if the promises were kept, 1 if one was broken, 2 for wrong use or if there is nothing to analyze,
     3 if Spark does not start or fails, 4 if it cannot be told. With --follow, Ctrl-C prints the figures and ends with
@@ -226,6 +226,13 @@ def _tell(made: Analysis, out: Path | None) -> None:
     console.print(
         f"Analysed {made.deliveries:,} deliveries by {made.subscribers:,} subscribers in {made.regions:,} regions."
     )
+    for turn in made.turns:
+        console.print(Text(f"{turn.describe()}.", style="yellow"))
+    if delays := made.delay_ms():
+        console.print(
+            f"Delay of others' events: at most {delays['p50']:.3g} ms in the median, {delays['p95']:.3g} at the 95th "
+            f"percentile, {delays['p99']:.3g} at the 99th."
+        )
     stretch = made.stretch()
     if stretch is None:
         console.print("Latency stretch: unknown, without direct delays: give --direct MATRIX, or record probes.")
@@ -245,7 +252,7 @@ def _tell(made: Analysis, out: Path | None) -> None:
     for note in made.notes:
         console.print(f"Note: {note}.")
     unknown = made.audit.unknown
-    if made.audit.verdict == "cannot be told":
+    if made.audit.verdict == "unknown":
         console.print(
             Text("It cannot be told whether all promises were kept. None was seen broken, but:", style="yellow")
         )

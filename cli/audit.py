@@ -57,7 +57,7 @@ def audit(context: click.Context, files: Sequence[Path], *, published: Path | No
     it has sent_at_ns.
 
     Where indices are missing between the lines, nothing counts as lost: it was perhaps delivered. The same holds after
-    the last line of a server whose stay is "open", because it was killed. Then the verdict is "cannot be told".
+    the last line of a server whose stay is "open", because it was killed. Then it cannot be told ("unknown").
 
     Exit status: 0 if the promises are kept, 1 if one is broken, 2 if the input is malformed or empty, 4 if it cannot be
     told.
@@ -75,7 +75,7 @@ def audit(context: click.Context, files: Sequence[Path], *, published: Path | No
     compared = compare_pairs(history) if pairs else None
     if as_json:
         report = {**verdict.as_dict(), "files": len(found), "index_gaps": logs.index_gaps, "fine": verdict.fine}
-        report["verdict"] = "broken" if not verdict.fine else "cannot be told" if unknown else "kept"
+        report["verdict"] = "broken" if not verdict.fine else "unknown" if unknown else "kept"
         report["unknown"] = list(unknown)
         if compared is not None:
             report["pairs"] = [

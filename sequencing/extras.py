@@ -26,6 +26,7 @@ EXTRA_OF = {
     "opentelemetry": "tracing",
     "pyarrow": "recording",
     "pyspark": "analytics",
+    "ruptures": "analytics",
     "gevent": "loadtest",
     "locust": "loadtest",
     "websocket": "loadtest",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import Any
@@ -65,18 +64,6 @@ def analysed(
         ("2 files were not finished: a recorder is still running, or was killed",),
         tuple(zip(who, regions, strict=True)),
     )
-
-
-@dataclass(frozen=True, slots=True)
-class Turn:
-    """A moment at which the session changed."""
-
-    minute: str
-    text: str
-
-    def describe(self) -> str:
-        """Return the sentence."""
-        return self.text
 
 
 def _tables(who: list[str], regions: list[str], *, direct: bool, minutes: int) -> dict[str, list[dict[str, Any]]]:

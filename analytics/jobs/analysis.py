@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from itertools import accumulate
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -23,7 +25,9 @@ from analytics.jobs.slices import DELIVERIES_PER_SLICE, Slices, cut
 from analytics.jobs.spark import set_for
 from analytics.jobs.stages import measure_stages
 from analytics.jobs.stamp_audit import StampAudit, audit_stamps
-from analytics.jobs.stretch import Stretch, delay_histogram, measure_stretch, path_nodes_of, quantile
+from analytics.jobs.stretch import Stretch, measure_stretch, path_nodes_of, quantile
+from analytics.jobs.timeline import MINUTE_NS, PARTS, count_minutes, histogram_of, measure_timeline, text_of
+from analytics.jobs.turns import Turn, find_turns
 from analytics.session.quarantine import Quarantine
 from analytics.session.reading import Sources, without_damaged
 from sequencing.checkers import Offence
@@ -60,7 +64,7 @@ class Audit:
 
     @property
     def verdict(self) -> str:
-        """``kept``, ``broken`` or ``cannot be told``."""
+        """``kept``, ``broken`` or ``unknown``: it cannot be told."""
         return verdict_of(not self.fine, self.unknown)
 
     def as_dict(self) -> dict[str, Any]:
@@ -96,7 +100,8 @@ class Analysis:
     deliveries: int
     sessions: Mapping[str, Mapping[str, Any]]
     tables: Mapping[str, Sequence[Mapping[str, Any]]]
-    """by_destination, by_region, by_pair, by_path_nodes, delays, stages: of the stretch; empty without direct ways."""
+    """by_destination, by_region, by_pair, by_path_nodes: of the stretch; empty without direct ways. delays and stages.
+    timeline, and timeline_by_server, _region, _node and _link: see `analytics.jobs.timeline`."""
     left_out: Mapping[str, int]
     audit: Audit
     load: Load
@@ -104,6 +109,8 @@ class Analysis:
     quarantine: Quarantine
     notes: tuple[str, ...]
     membership: Sequence[tuple[str, str]] = field(default=())
+    turns: tuple[Turn, ...] = ()
+    """When delays rose, the largest rise first."""
 
     @property
     def unrecorded(self) -> Mapping[str, int]:
@@ -124,11 +131,31 @@ class Analysis:
             "quarantined": self.quarantine.total,
             "quarantine": self.quarantine.as_dicts(),
             "load": asdict(self.load),
+            "delay_ms": self.delay_ms(),
+            "turns": [each.as_dict() for each in self.turns],
+            "timeline": list(self.tables["timeline"]),
             "stages": list(self.tables["stages"]),
             "advice": [each.as_dict() for each in self.advice],
             "sessions": list(self.sessions),
             "notes": list(self.notes),
             "unrecorded": dict(self.unrecorded),
+        }
+
+    def delay_ms(self) -> dict[str, float] | None:
+        """Return p50, p95 and p99 of all delays of others' events, at most 4.4% above the exact ones; None without."""
+        counts: dict[float, int] = {}
+        for row in self.tables["delays"]:
+            counts[row["up_to_ms"]] = counts.get(row["up_to_ms"], 0) + row["deliveries"]
+        total = sum(counts.values())
+        if not total:
+            return None
+        below = list(accumulate(counts[each] for each in sorted(counts)))
+        bounds = sorted(counts)
+        return {
+            name.removesuffix("_ms"): next(
+                bound for bound, n in zip(bounds, below, strict=True) if n >= math.ceil(part * total)
+            )
+            for name, part in PARTS.items()
         }
 
     def stretch(self) -> dict[str, Any] | None:
@@ -163,13 +190,12 @@ def analyse(
     deliveries_per_slice: int = DELIVERIES_PER_SLICE,
     on_stage: OnStage = lambda _: None,
     cells: DataFrame | None = None,
-    delays: DataFrame | None = None,
 ) -> Analysis:
     """Analyse the result of `analytics.session.reading.read_sources`.
 
     ``direct`` makes the direct ways; without it they come from the sessions' probes. ``causal``: whether to check
     causal order; None: only if a session's ordering is causal. Raises `InvalidInput` if no delivery could be read.
-    ``cells`` and ``delays`` are the results of `add_up` and `delay_histogram`, if the caller has them already.
+    ``cells`` is the result of `add_up`, if the caller has it already.
     """
     quarantine = sources.quarantine
     on_stage("adding up deliveries")
@@ -207,13 +233,19 @@ def analyse(
     paths = path_nodes_of(sources["epochs"])
     stretch = measure_stretch(cells, ways, path_nodes=paths, stepped=[row["subscriber"] for row in stepped])
     tables = _tables(stretch)
-    histogram = delays if delays is not None else delay_histogram(sources["deliveries"])
-    tables["delays"] = _rows(histogram.orderBy("session", "bucket"))
+    on_stage("measuring each minute")
+    plan = read_plan(sources["epochs"])
+    minutes = count_minutes(sources["deliveries"], ways).persist()
+    tables["delays"] = _rows(histogram_of(minutes).orderBy("session", "bucket"))
+    lines = measure_timeline(sources.tables, minutes, plan)
+    minutes.unpersist()
+    tables["timeline"] = lines.pop("all", [])
+    tables |= {f"timeline_by_{kind}": rows for kind, rows in sorted(lines.items())}
+    turns = find_turns({**lines, "all": tables["timeline"]}, _epochs_by_minute(sources["epochs"]))
     on_stage("finding where the time goes")
     tables["stages"] = measure_stages(sources.tables)
     tables["subscriber_delays"] = _subscriber_delays(cells)
     on_stage("measuring load")
-    plan = read_plan(sources["epochs"])
     load = measure_load(sources.tables, cells, plan)
     membership = [
         (row["subscriber"], row["region"])
@@ -232,6 +264,7 @@ def analyse(
         quarantine,
         tuple(_notes(sources, cells, audit)),
         membership,
+        turns,
     )
     if dropped := ", ".join(f"{rows:,} of {what}" for what, rows in found.unrecorded.items()):
         lacking = f"recorders dropped rows ({dropped}): what they lack is not judged, or counts as lost"
@@ -327,6 +360,13 @@ def _advise(
         overloaded={row["node"]: row["ratio"] for row in load.nodes if row["ratio"] and row["ratio"] > OVERLOADED},
         plan=plan,
     )
+
+
+def _epochs_by_minute(epochs: DataFrame) -> dict[str, str]:
+    """Return why a plan began in each minute in which one did, but for the plan that recorders found at the start."""
+    rows = epochs.where("reason <> 'first'").groupBy("session", "epoch", "version", "reason")
+    began = rows.agg(fn.min("began_at_ns").alias("at")).orderBy("at").collect()
+    return {text_of(row["at"] // MINUTE_NS): f"epoch {row['epoch']}, {row['reason']}" for row in began}
 
 
 def _notes(sources: Sources, cells: DataFrame, audit: Audit) -> list[str]:

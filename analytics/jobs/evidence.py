@@ -152,7 +152,7 @@ def _without_answers(publishes: DataFrame) -> set[tuple[str, str]]:
 
 
 def verdict_of(broken: bool, unknown: Sequence[Unknown]) -> str:
-    """Return ``broken``, ``cannot be told`` or ``kept``."""
+    """Return ``broken``, ``unknown`` (it cannot be told) or ``kept``."""
     if broken:
         return "broken"
-    return "cannot be told" if unknown else "kept"
+    return "unknown" if unknown else "kept"

@@ -18,19 +18,10 @@ NS_PER_MS = 1e6
 
 def measure_stages(tables: Mapping[str, DataFrame]) -> list[dict[str, Any]]:
     """Return stage, from, to, count, mean_ms, p50_ms, p99_ms; quantiles are approximate (1 in 1,000)."""
-    passed = (
-        tables["stamps"]
-        .groupBy(*FRAME, "node", "hop")
-        .agg(fn.min("stamped_at_ns").alias("at"), fn.max("hops").alias("hops"), fn.first("host").alias("host"))
-    )
+    passed = _passed(tables["stamps"])
     published = tables["publishes"].where("sequence IS NOT NULL").select(*FRAME, "published_at_ns")
     ingress = passed.where("hop = 0").join(published, [*FRAME])
-    way = Window.partitionBy(*FRAME).orderBy("hop")
-    hops = passed.select(
-        fn.lag("node").over(way).alias("from"),
-        fn.col("node").alias("to"),
-        (fn.col("at") - fn.lag("at").over(way)).alias("ns"),
-    ).where("ns IS NOT NULL")
+    hops = _hops(passed).select("from", "to", "ns")
     received = tables["receives"].select(*FRAME, "subscriber", "received_at_ns")
     egress = passed.where("hop = hops - 1").join(received, [*FRAME])
     held = tables["deliveries"].where("received_at_ns IS NOT NULL AND delivered_at_ns IS NOT NULL")
@@ -62,6 +53,28 @@ def measure_stages(tables: Mapping[str, DataFrame]) -> list[dict[str, Any]]:
         ),
     )
     return [row.asDict() for part in parts for row in part.orderBy("from", "to").collect()]
+
+
+def hops_of(stamps: DataFrame) -> DataFrame:
+    """Return what each frame took over each link: from, to, at (when it was at the link's end) and ns."""
+    return _hops(_passed(stamps))
+
+
+def _passed(stamps: DataFrame) -> DataFrame:
+    """Return when each frame passed each node, by the tap that read it first."""
+    return stamps.groupBy(*FRAME, "node", "hop").agg(
+        fn.min("stamped_at_ns").alias("at"), fn.max("hops").alias("hops"), fn.first("host").alias("host")
+    )
+
+
+def _hops(passed: DataFrame) -> DataFrame:
+    way = Window.partitionBy(*FRAME).orderBy("hop")
+    return passed.select(
+        fn.lag("node").over(way).alias("from"),
+        fn.col("node").alias("to"),
+        "at",
+        (fn.col("at") - fn.lag("at").over(way)).alias("ns"),
+    ).where("ns IS NOT NULL")
 
 
 EXACTNESS = 100_000

@@ -28,7 +28,7 @@ from analytics.jobs.order import audit_order, audit_publishers, audit_repetition
 from analytics.jobs.probes import direct_from_probes
 from analytics.jobs.slices import cut
 from analytics.jobs.spark import set_for
-from analytics.jobs.stretch import delay_histogram, measure_stretch, quantile
+from analytics.jobs.stretch import measure_stretch, quantile
 from analytics.session.finding import Finding
 from analytics.session.quarantine import Quarantine
 from analytics.session.reading import read_sources
@@ -143,8 +143,7 @@ class Following:
         whole.replace(noted)
         read = self.spark.read.schema(DELIVERIES.spark_schema()).parquet(*files)
         rows = spread(read, DELIVERIES).withColumn("session", fn.lit(session)).persist()
-        for what, made in (("cells", add_up(rows)), ("delays", delay_histogram(rows))):
-            made.coalesce(1).write.mode("overwrite").parquet(str(self._kept(what) / f"batch={batch_number}"))
+        add_up(rows).coalesce(1).write.mode("overwrite").parquet(str(self._kept("cells") / f"batch={batch_number}"))
         alarms = self._audit(rows, batch_number)
         rows.unpersist()
         self.on_update(self._update(batch_number, alarms))
@@ -182,10 +181,8 @@ class Following:
             shutil.rmtree(folder, ignore_errors=True)
         return tuple(dict.fromkeys(each.describe() for each in found if each is not None))
 
-    def _sums(self) -> tuple[DataFrame, DataFrame]:
-        cells = merge(self.spark.read.parquet(str(self.state / "cells")).drop("batch"))
-        delays = self.spark.read.parquet(str(self.state / "delays")).drop("batch")
-        return cells, delays.groupBy("session", "bucket", "up_to_ms").agg(fn.sum("deliveries").alias("deliveries"))
+    def _sums(self) -> DataFrame:
+        return merge(self.spark.read.parquet(str(self.state / "cells")).drop("batch"))
 
     def _ways(self, cells: DataFrame) -> DataFrame:
         if self.direct is not None:
@@ -196,7 +193,7 @@ class Following:
         return direct_from_probes(read if read is not None else self.spark.createDataFrame([], probes), cells)
 
     def _update(self, batch_number: int, alarms: tuple[str, ...]) -> Update:
-        cells = self._sums()[0].persist()
+        cells = self._sums().persist()
         by_destination = measure_stretch(cells, self._ways(cells)).by_destination
         ascending = sorted(row["stretch"] for row in by_destination.select("stretch").collect())
         totals: Any = cells.agg(fn.sum("deliveries").alias("n"), fn.countDistinct("subscriber").alias("who")).first()
@@ -208,8 +205,7 @@ class Following:
         sources = read_sources(self.spark, [self.directory])
         if not any((self.state / "cells").glob("batch=*")):
             return analyse(self.spark, sources, direct=self.direct, causal=causal)
-        cells, delays = self._sums()
-        return analyse(self.spark, sources, direct=self.direct, causal=causal, cells=cells, delays=delays)
+        return analyse(self.spark, sources, direct=self.direct, causal=causal, cells=self._sums())
 
 
 def _noted(file: Path) -> list[str] | None:

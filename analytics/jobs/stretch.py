@@ -133,10 +133,18 @@ def delay_histogram(deliveries: DataFrame) -> DataFrame:
     delay = fn.col("delivered_at_ns") - fn.col("sent_at_ns")
     live = fn.col("replayed").isNull()
     timed = deliveries.where(live & (fn.col("publisher") != fn.col("subscriber")) & (delay > 0))
-    bucket = fn.floor(fn.log2(delay.cast("double")) * FINE_BUCKETS).cast("int").alias("bucket")
-    counted = timed.groupBy("session", bucket).agg(fn.count("*").alias("deliveries"))
-    up_to = fn.pow(fn.lit(2.0), (fn.col("bucket") + 1) / FINE_BUCKETS) / NS_PER_MS
-    return counted.select("session", "bucket", up_to.alias("up_to_ms"), "deliveries")
+    counted = timed.groupBy("session", bucket_of(delay).alias("bucket")).agg(fn.count("*").alias("deliveries"))
+    return counted.select("session", "bucket", up_to_ms(fn.col("bucket")).alias("up_to_ms"), "deliveries")
+
+
+def bucket_of(delay_ns: Column) -> Column:
+    """Return the bucket of a delay above zero, null for null."""
+    return fn.floor(fn.log2(delay_ns.cast("double")) * FINE_BUCKETS).cast("int")
+
+
+def up_to_ms(bucket: Column) -> Column:
+    """Return the upper bound of a bucket."""
+    return fn.pow(fn.lit(2.0), (bucket + 1) / FINE_BUCKETS) / NS_PER_MS
 
 
 def path_nodes_of(epochs: DataFrame) -> DataFrame | None:

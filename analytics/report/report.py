@@ -16,7 +16,6 @@ from analytics.report.page import PAGE
 from analytics.report.pictures import draw_pictures
 from analytics.report.sections import engineer, producer
 from analytics.report.tables import Tables, text_of, write_tables
-from analytics.report.timeline import turns_of
 
 REASONS_SHOWN = 3
 
@@ -77,7 +76,7 @@ def _headline(found: Analysis) -> str:
 
 def _turns(found: Analysis) -> str:
     """Return the sentences of the moments at which the session changed, numbered as in the picture over time."""
-    sentences = "".join(f"<li>{text_of(turn.describe())}</li>" for turn in turns_of(found))
+    sentences = "".join(f"<li>{text_of(turn.describe())}</li>" for turn in found.turns)
     return f'<ol class="turns">{sentences}</ol>' if sentences else ""
 
 

@@ -35,7 +35,7 @@ def write_tables(directory: Path, found: Analysis) -> list[Path]:
         **{f"stretch_{name}": rows for name, rows in found.tables.items() if name.startswith("by_")},
         "delays": found.tables["delays"],
         "stages": found.tables["stages"],
-        "timeline": found.tables.get("timeline", ()),
+        **{name: rows for name, rows in found.tables.items() if name.startswith("timeline")},
         "regions": found.load.regions,
         "subscribers": found.load.subscribers,
         "nodes": found.load.nodes,

@@ -52,11 +52,6 @@ class Timeline:
         return (time - self.points[0].time).total_seconds() / 60
 
 
-def turns_of(found: Analysis) -> Sequence[Any]:
-    """Return the moments at which the session changed; none if they were not looked for."""
-    return tuple(getattr(found, "turns", ()))
-
-
 def timeline_of(found: Analysis) -> Timeline | None:
     """Return the session over time; None if it is not known, or as short as one minute."""
     rows = [(time, row) for row in found.tables.get("timeline", ()) if (time := _time(row["minute"])) is not None]
@@ -144,7 +139,7 @@ def _marks(timeline: Timeline, x: Axis) -> Iterator[str]:
 
 
 def _turn_lines(found: Analysis, timeline: Timeline, x: Axis, bottom: float) -> Iterator[str]:
-    for number, turn in enumerate(turns_of(found), start=1):
+    for number, turn in enumerate(found.turns, start=1):
         if (time := _time(turn.minute)) is None:
             continue
         at = percent(x, timeline.at(time))
@@ -175,7 +170,7 @@ def _label(timeline: Timeline, found: Analysis) -> str:
     busiest = max(points, key=lambda point: point.events_per_s)
     said += f"; {number_text(busiest.events_per_s)} events/s at most, at {busiest.time:%H:%M}"
     joins, gaps = sum(point.joins for point in points), sum(point.gaps for point in points)
-    return said + f"; {joins:,} joins, {gaps:,} gaps, {len(turns_of(found)):,} turns"
+    return said + f"; {joins:,} joins, {gaps:,} gaps, {len(found.turns):,} turns"
 
 
 def _legend(timeline: Timeline) -> str:
@@ -197,6 +192,6 @@ def _caption(timeline: Timeline, found: Analysis) -> str:
     said = [f"From {first:%d %b %Y, %H:%M} to {last:%d %b, %H:%M}."]
     if timeline.minutes > 1:
         said.append(f"Each point is {timeline.minutes} minutes, with the highest percentiles of them.")
-    if turns_of(found):
+    if found.turns:
         said.append("The numbered lines are the turns at the top of the page.")
     return f"<figcaption>{html.escape(' '.join(said))}</figcaption>"

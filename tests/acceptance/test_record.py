@@ -200,7 +200,7 @@ def test_a_delivery_taken_out_of_the_session_is_missed_by_the_audit_and_not_call
     audited = call("audit", tmp_path / "logs", "--json")
     assert audited.exit_code == CANNOT_TELL
     found = json.loads(audited.output)
-    assert (found["lost"], found["index_gaps"], found["verdict"]) == (0, 1, "cannot be told")
+    assert (found["lost"], found["index_gaps"], found["verdict"]) == (0, 1, "unknown")
 
 
 def test_servers_that_roam_record_their_stays(tmp_path: Path) -> None:

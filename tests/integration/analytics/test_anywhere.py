@@ -79,7 +79,8 @@ def figures(spark: SparkSession, *names: str | Path) -> dict[str, Any]:
 def spoil(file: Path) -> None:
     """Damage the rows of a file, and leave its footer."""
     content = bytearray(file.read_bytes())
-    for place in range(4, len(content) // 2, 7):
+    footer = int.from_bytes(content[-8:-4], "little")
+    for place in range(4, len(content) - 8 - footer, 7):
         content[place] ^= 0x5A
     file.write_bytes(content)
 
@@ -188,9 +189,10 @@ def test_very_many_small_files_are_put_together_before_spark_reads_them(
     shutil.copytree(session, copied)
     found = read_sources(spark, [copied])
     assert {len(files) for files in found.files.values()} == {1}
+    rows = found.rows["deliveries"]
     assert analyse(spark, found).as_dict() == {**analyse(spark, read_sources(spark, [session])).as_dict()}
     [file, *_] = sorted((copied / "deliveries").rglob("*.parquet"))
     spoil(file)
     found = read_sources(spark, [copied])
     assert [(each.reason, each.lacks) for each in found.quarantine.entries] == [("damaged inside", True)]
-    assert found.rows["deliveries"] == 600
+    assert found.rows["deliveries"] == rows - 300

@@ -6,34 +6,30 @@ GAMECAST_SCREENSHOTS names a directory that keeps what it looked like.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
 import pytest
 
 from analytics.jobs.analysis import Analysis
+from analytics.jobs.turns import Turn
 from analytics.report.charts import legible, shortened
 from analytics.report.report import render
-from tests.analysed_session import STRANGE_NAMES, Turn, analysed
+from tests.analysed_session import STRANGE_NAMES, analysed
 from tests.integration.accessibility import judge
 from tests.integration.browser import browser
 
 SCREENSHOTS = os.environ.get("GAMECAST_SCREENSHOTS")
 PARTS = ("For producers", "For engineers")
-TURNS = (Turn("2026-11-26T13:55", "Delays rose fourfold at 13:55."), Turn("2026-11-26T14:05", "They fell at 14:05."))
-
-
-@dataclass(frozen=True)
-class Turned(Analysis):
-    """An analysis that knows when the session changed."""
-
-    turns: tuple[Turn, ...] = ()
+TURNS = (
+    Turn("2026-11-26T13:55", "server", (STRANGE_NAMES[0],), 30, 12.0, 48.0, "2026-11-26T14:05", ("gaps rose",)),
+    Turn("2026-11-26T14:05", "link", ("n1 → n2",), 3, 10.0, 30.0, "", ()),
+)
 
 
 def turned(found: Analysis) -> Analysis:
-    fields = {name: getattr(found, name) for name in Analysis.__dataclass_fields__}
-    return Turned(**(fields | {"turns": TURNS}))
+    return replace(found, turns=TURNS)
 
 
 @pytest.fixture(scope="module")
@@ -122,7 +118,7 @@ async def test_charts_say_what_they_show(report: str) -> None:
         assert len(said) == len(set(said)) == 7
         assert any("p99 is highest at" in each and "2 gaps, 2 turns" in each for each in said)
         assert [await each.text_content() for each in await page.locator("header .turns li").all()] == [
-            turn.text for turn in TURNS
+            turn.describe() for turn in TURNS
         ]
         assert await page.locator("line.turn").count() == len(TURNS)
         # Gridlines and what is drawn on them use one scale.

@@ -35,7 +35,7 @@ pytestmark = [needs_spark, pytest.mark.timeout(1500)]
 DRAWN = int(os.environ.get("GAMECAST_DRAWN_SESSIONS", "1"))
 """How many are drawn; each takes some seconds."""
 BEGAN_NS = 1_790_000_000_000_000_000
-KEPT, BROKEN, UNKNOWN = "kept", "broken", "cannot be told"
+KEPT, BROKEN, UNKNOWN = "kept", "broken", "unknown"
 
 Row = dict[str, Any]
 

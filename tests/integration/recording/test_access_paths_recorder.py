@@ -74,7 +74,7 @@ def test_rows_that_a_recorder_dropped_are_said_by_report_conversion_and_audit_an
     assert dropped > 0
     assert any(f"{dropped:,} of deliveries: full" in note for note in found.notes)
     assert found.as_dict()["unrecorded"] == found.unrecorded
-    assert found.audit.verdict == "cannot be told"
+    assert found.audit.verdict == "unknown"
     told = {(each.subscriber, each.reason) for each in found.audit.unknown}
     assert ("", f"recorders dropped {dropped:,} rows of deliveries: full") in told
     for name in "ab":

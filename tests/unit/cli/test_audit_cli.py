@@ -111,7 +111,7 @@ def test_what_is_not_recorded_is_not_lost(tmp_path: Path) -> None:
     file.write_text(lines[0] + lines[2])
     record(tmp_path, "s2", "a1 a2 a3")
     found = json.loads(run(tmp_path, "--published", published, "--json").stdout)
-    assert (found["lost"], found["verdict"]) == (0, "cannot be told")
+    assert (found["lost"], found["verdict"]) == (0, "unknown")
     assert found["unknown"] == ["1 index missing between the lines: the logs are incomplete, those of s1"]
 
 
