@@ -70,68 +70,67 @@ def report(options: argparse.Namespace, folder: Path) -> None:
 
 
 def measure(directory: Path, master: str, *, causal: bool) -> dict[str, Any]:
-    """Analyse stretch and order of one session; Spark is started before the clock runs."""
+    """Analyse one session as the command line does, report included; Spark is started before the clock runs."""
     from pyspark.sql import functions as fn
 
-    from analytics.jobs.analysis import audit_all
+    from analytics.jobs.analysis import analyse
     from analytics.jobs.cells import add_up
-    from analytics.jobs.numbering import number
-    from analytics.jobs.slices import cut
-    from analytics.jobs.spark import open_spark, set_for
+    from analytics.jobs.spark import open_spark
     from analytics.jobs.stretch import direct_from, measure_stretch
+    from analytics.report.report import write_report
     from analytics.session.reading import read_sources
 
     load = os.getloadavg()[0]
     spark = open_spark(master)
     cpu_before = cpu_seconds(spark)
     began, steps = time.perf_counter(), {}
-    sources = read_sources(spark, [directory])
-    deliveries = sources.rows["deliveries"]
-    set_for(spark, deliveries=deliveries)
-    cells = add_up(sources["deliveries"]).persist()
-    direct = direct_from(cells, WORLD.names, WORLD.direct_ms())
-    stretch = measure_stretch(cells, direct).by_destination.orderBy("subscriber").collect()
-    steps["stretch"] = time.perf_counter() - began
-    numbering = number(sources["deliveries"], cells, times=causal)
-    slices = cut(numbering, deliveries=deliveries)
-    steps["slices"] = time.perf_counter() - began - steps["stretch"]
-    began_stage = time.perf_counter()
-    stage = ""
+    began_stage, stage = began, "reading the files"
 
     def on_stage(name: str) -> None:
         nonlocal began_stage, stage
-        if stage:
-            steps[stage] = time.perf_counter() - began_stage
+        steps[stage] = time.perf_counter() - began_stage
         began_stage, stage = time.perf_counter(), name
 
-    audit = audit_all(sources, numbering, slices, cells, causal=causal, on_stage=on_stage)
+    sources = read_sources(spark, [directory])
+    way = WORLD.direct_ms()
+    made = analyse(
+        spark,
+        sources,
+        direct=lambda cells: direct_from(cells, WORLD.names, way),
+        causal=causal or None,
+        on_stage=on_stage,
+    )
+    on_stage("writing the report")
+    with tempfile.TemporaryDirectory() as out:
+        files = write_report(Path(out), made)
+        report_bytes = files[0].stat().st_size
     on_stage("")
     seconds = time.perf_counter() - began
+    stretch = made.stretch() or {"by_destination": {}}
+    by_destination = stretch["by_destination"]
     found: dict[str, Any] = {
-        "deliveries": deliveries,
+        "deliveries": made.deliveries,
         "seconds": seconds,
         "steps_s": steps,
-        "deliveries_per_s": deliveries / seconds,
-        "slices": slices.count,
-        "rounds": slices.rounds,
+        "deliveries_per_s": made.deliveries / seconds,
+        "slices": made.audit.order.slices,
         "cpu_s": cpu_seconds(spark) - cpu_before,
         "load_average_before": load,
         "load_average_after": os.getloadavg()[0],
-        "order": {name: value for name, value in audit.as_dict().items() if isinstance(value, int)},
-        "found": [each.describe() for each in audit.examples],
+        "verdict": made.audit.verdict,
+        "order": {name: value for name, value in made.audit.as_dict().items() if isinstance(value, int)},
+        "found": [each.describe() for each in made.audit.examples],
+        "report_bytes": report_bytes,
+        "stretch_mean": float(np.mean(list(by_destination.values()))),
         **memory(spark),
     }
-    by_destination = {row["subscriber"]: row["stretch"] for row in stretch}
-    found["stretch_mean"] = float(np.mean(list(by_destination.values())))
-    slices.release()
-    cells.unpersist()  # or Spark would answer from it
     # The same aggregation alone, Spark and DuckDB one after the other on a warm cache of files.
     began = time.perf_counter()
-    again = (
-        measure_stretch(add_up(sources["deliveries"]), direct).by_destination.orderBy(fn.col("subscriber")).collect()
-    )
+    cells = add_up(sources["deliveries"])
+    direct = direct_from(cells, WORLD.names, way)
+    again = measure_stretch(cells, direct).by_destination.orderBy(fn.col("subscriber")).collect()
     found["stretch_query_s"] = time.perf_counter() - began
-    assert len(again) == len(stretch)
+    assert len(again) == len(by_destination)
     return found | beside(directory, by_destination, found["stretch_query_s"])
 
 
