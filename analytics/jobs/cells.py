@@ -11,10 +11,10 @@ from analytics.jobs.numbering import CELL
 def add_up(deliveries: DataFrame) -> DataFrame:
     """Return a row for each (session, subscriber, incarnation, region, publisher).
 
-    Columns: deliveries; timed, live ones with both times; delay_ns, the sum of these; unsent, those without the time of
-    sending; held and held_ns, likewise from receiving to delivering; negative, timed ones that were delivered before
-    they were sent; epoch_min, epoch_max, sequence_max; foreign, those with an id instead; first_at_ns and last_at_ns;
-    first_index and last_index.
+    Columns: deliveries; timed, live ones with both times; delay_ns, the sum of these, and least_delay_ns; unsent, those
+    without the time of sending; held and held_ns, likewise from receiving to delivering; negative, timed ones that were
+    delivered before they were sent; epoch_min, epoch_max, sequence_max; foreign, those with an id instead; first_at_ns
+    and last_at_ns; first_index and last_index.
     """
     live = fn.col("replayed").isNull()
     delay = fn.when(live, fn.col("delivered_at_ns") - fn.col("sent_at_ns"))
@@ -23,6 +23,7 @@ def add_up(deliveries: DataFrame) -> DataFrame:
         fn.count("*").alias("deliveries"),
         fn.count(delay).alias("timed"),
         fn.sum(delay).alias("delay_ns"),
+        fn.min(delay).alias("least_delay_ns"),
         fn.count(fn.when(fn.col("sent_at_ns").isNull(), True)).alias("unsent"),
         fn.count(held).alias("held"),
         fn.sum(held).alias("held_ns"),
@@ -40,7 +41,10 @@ def add_up(deliveries: DataFrame) -> DataFrame:
 
 def merge(cells: DataFrame) -> DataFrame:
     """Return the cells of several parts of the same sessions, summed as if all had been added up at once."""
-    least, most = ("epoch_min", "first_at_ns", "first_index"), ("epoch_max", "sequence_max", "last_at_ns", "last_index")
+    least, most = (
+        ("epoch_min", "first_at_ns", "first_index", "least_delay_ns"),
+        ("epoch_max", "sequence_max", "last_at_ns", "last_index"),
+    )
     return cells.groupBy(*CELL).agg(
         *(fn.sum(name).alias(name) for name in cells.columns if name not in (*CELL, *least, *most)),
         *(fn.min(name).alias(name) for name in least),

@@ -21,7 +21,10 @@ from sequencing.checkers import Offence
 
 ALWAYS, NEVER = -(1 << 62), 1 << 62
 CLOCKS_APART_NS = 5_000_000_000
-"""Of two hosts, clocks are taken to be at most so far apart: what was published so much after a join was due."""
+"""Of two hosts, clocks are taken to be at most so far apart: what was published so much after a join was due.
+
+Where a delivery is dated before its publishing, they are farther apart, and the difference is added.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +170,7 @@ def _stays(latest: DataFrame, numbering: Numbering, cells: DataFrame, evidence: 
         return {viewers.get((s, name, n if (s, name) in several else None)) for s, name, n in connections}
 
     partial, unended = numbers_of(evidence.partial), numbers_of(evidence.open)
+    behind = _behind_ns(cells)
     rows: list[tuple[int, int, int, int, int, int, bool, bool, str | None]] = []
     stayed: set[tuple[int, int]] = set()
     columns = ("session", "subscriber", "incarnation", "region", "from_index", "to_index", "joined_at_ns", "host")
@@ -180,7 +184,7 @@ def _stays(latest: DataFrame, numbering: Numbering, cells: DataFrame, evidence: 
         if viewer in partial:
             continue
         to = NEVER if row["to_index"] is None else row["to_index"]
-        joined = NEVER if row["joined_at_ns"] is None else row["joined_at_ns"]
+        joined = NEVER if row["joined_at_ns"] is None else row["joined_at_ns"] + behind.get(who, 0)
         ends = row["to_index"] is not None or viewer in unended
         rows.append((len(rows), viewer, region, row["from_index"], to, joined, False, ends, row["host"]))
     for row in cells.select("session", "subscriber", "incarnation", "region").distinct().collect():
@@ -194,6 +198,12 @@ def _stays(latest: DataFrame, numbering: Numbering, cells: DataFrame, evidence: 
         "ends boolean, host string"
     )
     return spark.createDataFrame(rows, schema)
+
+
+def _behind_ns(cells: DataFrame) -> dict[tuple[str, str], int]:
+    """Return by how much clocks of subscribers are behind those of publishers, at least: no delay is negative."""
+    least = cells.groupBy("session", "subscriber").agg(fn.min("least_delay_ns").alias("least"))
+    return {(row["session"], row["subscriber"]): -row["least"] for row in least.where("least < 0").collect()}
 
 
 def _bounds(stays: DataFrame, firsts: DataFrame) -> DataFrame:

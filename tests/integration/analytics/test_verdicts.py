@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -33,7 +35,8 @@ from tests.integration.spark_session import needs_spark
 pytestmark = [needs_spark, pytest.mark.timeout(1500)]
 
 DRAWN = int(os.environ.get("GAMECAST_DRAWN_SESSIONS", "1"))
-"""How many are drawn; each takes some seconds."""
+DRAWN_FROM = int(os.environ.get("GAMECAST_DRAWN_FROM", "0"))
+"""How many are drawn, and the first seed; each takes some seconds."""
 BEGAN_NS = 1_790_000_000_000_000_000
 KEPT, BROKEN, UNKNOWN = "kept", "broken", "unknown"
 
@@ -48,6 +51,8 @@ class World:
     rows: dict[str, list[Row]] = field(default_factory=dict)
     spoilt: list[str] = field(default_factory=list)
     """Tables whose file is cut in half."""
+    copied: list[str] = field(default_factory=list)
+    """Tables whose file is there twice."""
 
     def of(self, table: str, name: str) -> list[Row]:
         key = {"publishes": "publisher", "connections": "name"}.get(table, "subscriber")
@@ -64,11 +69,15 @@ class World:
     def renumber(self, name: str) -> None:
         """Give a subscriber's deliveries the numbers that it would have counted."""
         mine = sorted(self.of("deliveries", name), key=lambda row: row["index"])
+        before = [row["index"] for row in mine]
+        stays = self.of("stays", name)
+        ended = max((stay["to_index"] for stay in stays if stay["to_index"] is not None), default=None)
+        for stay in stays:
+            stay["from_index"] = bisect_left(before, stay["from_index"])
+            if stay["to_index"] is not None:
+                stay["to_index"] = len(mine) if stay["to_index"] == ended else bisect_left(before, stay["to_index"])
         for index, row in enumerate(mine):
             row["index"] = index
-        for stay in self.of("stays", name):
-            if stay["to_index"] is not None:
-                stay["to_index"] = len(mine)
 
 
 def drawn(random: Random) -> World:
@@ -226,6 +235,81 @@ def clocks_that_are_apart(world: World) -> str:
     return KEPT
 
 
+def a_clock_minutes_behind(world: World) -> str:
+    """A server's clock is ten minutes behind those of the publishers, and its joins seem older than they are."""
+    name = world.anybody()
+    mine = sorted(world.of("deliveries", name), key=lambda row: row["index"])
+    world.drop("deliveries", mine[:10])
+    world.renumber(name)
+    apart = 600 * 10**9
+    for row in world.of("deliveries", name):
+        row["host"] = "behind"
+        for time in ("received_at_ns", "delivered_at_ns"):
+            row[time] -= apart
+    for stay in world.of("stays", name):
+        stay["host"] = "behind"
+        stay["joined_at_ns"] = mine[9]["delivered_at_ns"] - apart
+        stay["left_at_ns"] = None if stay["left_at_ns"] is None else stay["left_at_ns"] - apart
+    return KEPT
+
+
+def a_clock_in_the_future(world: World) -> str:
+    """A publisher's clock is years ahead."""
+    name = world.random.choice(sorted({row["publisher"] for row in world.rows["publishes"]}))
+    ahead = 5 * 365 * 86_400 * 10**9
+    for row in world.of("publishes", name):
+        row["host"] = "ahead"
+        row["published_at_ns"] += ahead
+        row["acknowledged_at_ns"] += ahead
+    for row in world.rows["deliveries"]:
+        if row["publisher"] == name:
+            row["sent_at_ns"] += ahead
+    return KEPT
+
+
+def a_return(world: World) -> str:
+    """A server leaves a region, misses what is published there meanwhile, and comes back."""
+    name = world.anybody()
+    mine = sorted(world.of("deliveries", name), key=lambda row: row["index"])
+    first, last = sorted(world.random.sample(range(2, len(mine) - 2), 2))
+    region = world.random.choice(mine)["region"]
+    away = [row for row in mine[first:last] if row["region"] == region]
+    [stay, *_] = [row for row in world.of("stays", name) if row["region"] == region]
+    again = dict(stay)
+    stay |= {"to_index": first, "left_at_ns": mine[first - 1]["delivered_at_ns"]}
+    joined = mine[last - 1]["delivered_at_ns"]
+    again |= {"stay": 100 + len(world.rows["stays"]), "from_index": last, "asked_at_ns": joined - 1000}
+    world.rows["stays"].append(again | {"joined_at_ns": joined})
+    world.drop("deliveries", away)
+    world.renumber(name)
+    return KEPT
+
+
+def history_that_comes_late(world: World) -> str:
+    """A server comes with since=…: what it had missed of a region comes late, beside live events of others."""
+    name = world.anybody()
+    mine = sorted(world.of("deliveries", name), key=lambda row: row["index"])
+    region = world.random.choice(mine)["region"]
+    upto = world.random.randint(4, len(mine) - 2)
+    early = [row for row in mine[:upto] if row["region"] == region]
+    if len(early) == upto:
+        return KEPT
+    for place, row in enumerate([row for row in mine[:upto] if row["region"] != region] + early):
+        row["index"] = place
+    joined = mine[upto - 1]["delivered_at_ns"]
+    for row in early:
+        row |= {"replayed": 1, "received_at_ns": joined, "delivered_at_ns": joined + 10}
+    for stay in world.of("stays", name):
+        if stay["region"] == region and stay["from_index"] == 0:
+            stay |= {"from_index": upto - len(early), "asked_at_ns": joined - 1000, "joined_at_ns": joined}
+    return KEPT
+
+
+def a_copy_of_a_file(world: World) -> str:
+    world.copied.append(world.random.choice(sorted(table for table, rows in world.rows.items() if rows)))
+    return KEPT
+
+
 def files_of_a_publisher_that_are_missing(world: World) -> str:
     name = world.anybody()
     if not world.of("publishes", name):
@@ -247,6 +331,7 @@ FAULTS: tuple[Callable[[World], str], ...] = (
         a_file_that_is_cut,
         files_of_a_publisher_that_are_missing,
     ),
+    *(a_clock_minutes_behind, a_clock_in_the_future, a_return, history_that_comes_late, a_copy_of_a_file),
 )
 
 
@@ -267,6 +352,8 @@ def write(world: World, directory: Path) -> None:
         pq.write_table(pa.Table.from_pylist(whole, schema=schema), file)
         if table in world.spoilt:
             file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+        elif table in world.copied:
+            shutil.copy(file, folder / "another-000007.parquet")
 
 
 def judged(spark: SparkSession, world: World, directory: Path) -> Audit:
@@ -292,7 +379,7 @@ def test_each_fault_has_its_verdict(spark: SparkSession, tmp_path: Path, fault: 
     assert bool(found.unknown) is (expected == UNKNOWN)
 
 
-@pytest.mark.parametrize("seed", range(DRAWN))
+@pytest.mark.parametrize("seed", range(DRAWN_FROM, DRAWN_FROM + DRAWN))
 def test_several_faults_are_judged_by_the_gravest(spark: SparkSession, tmp_path: Path, seed: int) -> None:
     random = Random(seed)
     world = drawn(random)
