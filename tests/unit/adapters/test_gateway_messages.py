@@ -1,0 +1,32 @@
+"""Numbers in the messages of clients: an engine that has only floats writes 0 as 0.0."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from adapters.gateway.messages import Hello, Refusal, Subscribe, read_message
+
+
+def test_a_float_without_a_fraction_is_an_integer() -> None:
+    hello = read_message({"type": "hello", "protocol": 1.0, "batch_ms": 20.0, "message_bytes_max": 60000.0})
+    assert isinstance(hello, Hello)
+    assert (repr(hello.batch_ms), repr(hello.message_bytes_max)) == ("20", "60000")
+    subscribe = read_message({"type": "subscribe", "id": 7.0, "regions": ["forest"], "since": 0.0})
+    assert isinstance(subscribe, Subscribe)
+    assert (repr(subscribe.id), repr(subscribe.since)) == ("7", "0")
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        *({"type": "hello", "batch_ms": each} for each in (0.5, True, -1.0, 1001.0, float("inf"), float("nan"), "1")),
+        *({"type": "hello", "message_bytes_max": each} for each in (0.0, 0.5, False)),
+        *({"type": "ping", "id": each} for each in (0.5, 2.0**53, True)),
+        {"type": "subscribe", "regions": ["forest"], "since": 0.5},
+    ],
+)
+def test_other_numbers_are_refused(document: dict[str, Any]) -> None:
+    with pytest.raises(Refusal):
+        read_message(document)
