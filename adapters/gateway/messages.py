@@ -175,7 +175,7 @@ class Hello:
     name: str | None
     batch_ms: int
     message_bytes_max: int | None = None
-    """The maximum size of a message with several events."""
+    """The maximum size of a message with several events or acks; None: the default."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -74,7 +74,7 @@ export interface Options {
   name?: string | undefined;
   /** Gather events for so long before they are sent; 0 to 1000. */
   batchMs?: number | undefined;
-  /** Bytes of a message with several events, at most; the gateway's own limit unless this is lower. */
+  /** Bytes of a message with several events or acks, at most (16 MiB), within the gateway's own limit. */
   messageBytesMax?: number | undefined;
   /** Publishes without an answer, at most (10,000). */
   unansweredMax?: number | undefined;

@@ -18,6 +18,8 @@ const FINAL = { 4000: "malformed", 1003: "binary", 1009: "too-large", 4003: "den
 const KINDS = ["event", "gap", "state", "status", "error"];
 const QUEUE_MAX = 100_000;
 const CONNECT_TIMEOUT_MS = 10_000;
+// Browsers and ws take messages of any size; the gateway has a lower limit of its own.
+const MESSAGE_BYTES_MAX = 2 ** 24;
 // Timers of a sleeping machine stand still, and those of a hidden page are slow: only the server can say if it is there.
 const SLEEP_MS = 5000;
 const PROBE_MS = 3000;
@@ -356,7 +358,7 @@ export class Client {
     this.#ask(CONNECT_TIMEOUT_MS);
     const hello = {
       type: "hello", protocol: PROTOCOL_VERSION, batch_ms: this.#options.batchMs ?? 0, token: token ?? undefined,
-      message_bytes_max: this.#options.messageBytesMax, name: this.name ?? undefined,
+      message_bytes_max: this.#options.messageBytesMax ?? MESSAGE_BYTES_MAX, name: this.name ?? undefined,
     };
     socket.onopen = () => socket.send(JSON.stringify(hello));
     socket.onmessage = ({ data }) => {

@@ -1,11 +1,13 @@
-"""Numbers in the messages of clients: an engine that has only floats writes 0 as 0.0."""
+"""Numbers in the messages of clients, which an engine may write as 0.0, and the size of messages with acks."""
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
+from adapters.gateway.eventmessages import acks_messages
 from adapters.gateway.messages import Hello, Refusal, Subscribe, read_message
 
 
@@ -30,3 +32,13 @@ def test_a_float_without_a_fraction_is_an_integer() -> None:
 def test_other_numbers_are_refused(document: dict[str, Any]) -> None:
     with pytest.raises(Refusal):
         read_message(document)
+
+
+@pytest.mark.parametrize("bytes_max", [1, 200, 1_000, 60_000])
+def test_acks_are_split_into_messages_of_a_size(bytes_max: int) -> None:
+    acks = [{"id": number, "region": "forest", "position": f"1-{number}"} for number in range(1_024)]
+    messages = list(acks_messages(acks, bytes_max))
+    assert [ack for message in messages for ack in json.loads(message)["acks"]] == acks
+    largest = max(map(len, messages))
+    assert largest <= bytes_max if bytes_max > 100 else len(messages) == len(acks)
+    assert list(acks_messages([], bytes_max)) == []
