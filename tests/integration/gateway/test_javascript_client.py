@@ -7,10 +7,12 @@ import json
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 
 from adapters.embedded.server import EmbeddedServer
 from adapters.gateway.application import CLIENT
+from adapters.gateway.tokens import KeyFile, Keys, mint, new_key
 from tests.integration.gateway.test_gateway_javascript import node
 from tests.integration.gateway_clients import Socket, running_gateway
 from tests.patience import patience
@@ -413,7 +415,7 @@ async def run(script: str, directory: Path, head: str = SERVER) -> Any:
 GATEWAY = """
 import {{ connect }} from "%s";
 const out = {{}};
-const game = connect({url}, {{ name: "js" }});
+const game = connect({url}, {{ token: {token} }});
 """
 
 
@@ -432,12 +434,48 @@ async def test_a_gateway_refuses_nothing_for_good_because_of_one_large_publish(
     out.refused = await game.history("a/../b").catch(({ code }) => code);
     """
     async with running_gateway(shared_redis.url) as running:
-        found = await run(script, tmp_path, GATEWAY.format(url=json.dumps(running.url)))
+        found = await run(script, tmp_path, GATEWAY.format(url=json.dumps(running.url), token="null"))
     assert found == {
         "code": "too-large",
         "pages": [["12"], ["fits"]],
         "more": [True, False],
         "refused": "invalid-region",
+    }
+
+
+async def test_what_a_token_does_not_permit_leaves_the_rest_alone_and_is_refused_before_the_connection_is_open(
+    shared_redis: EmbeddedServer, tmp_path: Path
+) -> None:
+    keys_file = tmp_path / "keys.json"
+    keys_file.write_bytes(orjson.dumps({"keys": [new_key("EdDSA", "k1")]}))
+    token = mint(Keys.read(keys_file).signer(), subject="alice", read=["open/*"], write=["open/*"])
+    script = """
+    const outcome = (promise) => promise.then(() => "joined", ({ code }) => code);
+    const early = [
+      game.subscribe("secret/1", { since: 0 }), game.subscribe("open/1", { since: 0 }), game.subscribe("secret/2"),
+    ];
+    out.early = await Promise.all(early.map(outcome));
+    const heard = [];
+    game.on("event", ({ payload }) => heard.push(payload));
+    out.late = await Promise.all([
+      game.subscribe(["open/1", "open/2", "secret/1"]),
+      game.subscribe("open/2"),
+      game.subscribe(["open/3", "secret/1"]),
+    ].map(outcome));
+    await game.publish("open/1", 1);
+    await game.publish("open/2", 2);
+    while (heard.length < 2) await new Promise((done) => setTimeout(done, 5));
+    Object.assign(out, { heard, regions: Object.keys(game.positions).sort(), status: game.status });
+    """
+    async with running_gateway(shared_redis.url, keys=KeyFile(keys_file)) as running:
+        head = GATEWAY.format(url=json.dumps(running.url), token=json.dumps(token))
+        found = await run(script, tmp_path, head)
+    assert found == {
+        "early": ["forbidden", "joined", "forbidden"],
+        "late": ["forbidden", "joined", "forbidden"],
+        "heard": [1, 2],
+        "regions": ["open/1", "open/2"],
+        "status": "open",
     }
 
 
