@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import orjson
@@ -19,6 +19,21 @@ def position_text(position: Position) -> str:
 def events_message(items: Iterable[bytes]) -> str:
     """Return the message with these items, in order; each is encoded already."""
     return (b'{"type":"events","events":[' + b",".join(items) + b"]}").decode()
+
+
+def acks_messages(acks: Iterable[dict[str, Any]], bytes_max: int) -> Iterator[str]:
+    """Yield the messages with these acks, in order, of at most ``bytes_max`` bytes; a larger ack comes alone."""
+    begin, end = b'{"type":"acks","acks":[', b"]}"
+    part: list[bytes] = []
+    part_bytes = 0
+    for ack in map(orjson.dumps, acks):
+        if part and len(begin) + part_bytes + len(ack) + len(end) > bytes_max:
+            yield (begin + b",".join(part) + end).decode()
+            part, part_bytes = [], 0
+        part.append(ack)
+        part_bytes += len(ack) + 1
+    if part:
+        yield (begin + b",".join(part) + end).decode()
 
 
 def encode_event(event: Any) -> bytes:

@@ -175,7 +175,7 @@ class Hello:
     name: str | None
     batch_ms: int
     message_bytes_max: int | None = None
-    """The maximum size of a message with several events."""
+    """The maximum size of a message with several events or acks; None: the default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,10 +256,8 @@ def read_message(document: Any) -> Message:
 def message_id(document: Any) -> str | int | None:
     """Return the id of a message, None if it has no valid id."""
     given = document.get("id") if isinstance(document, dict) else None
-    if isinstance(given, bool):
-        return None
-    if isinstance(given, int) and abs(given) < 2**53:
-        return given
+    if (number := _integer(given)) is not None:
+        return number if abs(number) < 2**53 else None
     return given if isinstance(given, str) and len(given) <= ID_LETTERS_MAX else None
 
 
@@ -393,12 +391,13 @@ def _hello(document: dict[str, Any]) -> Hello:
         raise Refusal(Code.MALFORMED, "token must be a string")
     if name is not None and not isinstance(name, str):
         raise Refusal(Code.MALFORMED, "name must be a string")
-    if isinstance(batch_ms, bool) or not isinstance(batch_ms, int) or not 0 <= batch_ms <= 1000:
+    batch = _integer(batch_ms)
+    if batch is None or not 0 <= batch <= 1000:
         raise Refusal(Code.MALFORMED, "batch_ms must be a number of milliseconds from 0 to 1000")
-    bytes_max = document.get("message_bytes_max")
-    if bytes_max is not None and (isinstance(bytes_max, bool) or not isinstance(bytes_max, int) or bytes_max < 1):
+    bytes_max = _integer(document.get("message_bytes_max"))
+    if document.get("message_bytes_max") is not None and (bytes_max is None or bytes_max < 1):
         raise Refusal(Code.MALFORMED, "message_bytes_max must be a number of bytes above 0")
-    return Hello(token, name, batch_ms, bytes_max)
+    return Hello(token, name, batch, bytes_max)
 
 
 def _regions(document: dict[str, Any]) -> tuple[str, ...]:
@@ -435,8 +434,8 @@ def read_since(since: Any, regions: Sequence[str]) -> Since:
 
 
 def _epoch_or_position(since: Any) -> int | str:
-    if isinstance(since, int) and not isinstance(since, bool) and 0 <= since < 2**53:
-        return since
+    if (epoch := _integer(since)) is not None and 0 <= epoch < 2**53:
+        return epoch
     return read_position(since)
 
 
@@ -468,6 +467,13 @@ def _id(document: dict[str, Any]) -> str | int | None:
     if document.get("id") is not None and message_id(document) is None:
         raise Refusal(Code.MALFORMED, f"id must be an integer, or a string of at most {ID_LETTERS_MAX} letters")
     return message_id(document)
+
+
+def _integer(value: Any) -> int | None:
+    """Return a number without a fraction, as JSON has it: engines whose only number is a float write ``0.0``."""
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 def _kind(value: Any) -> str:

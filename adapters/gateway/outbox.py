@@ -15,7 +15,7 @@ from aiohttp import web
 
 from adapters.gateway.caller import Caller
 from adapters.gateway.ended import Ended, is_cancelled
-from adapters.gateway.eventmessages import events_message, said
+from adapters.gateway.eventmessages import acks_messages, events_message, said
 from adapters.gateway.eventtexts import Told, parted, visible
 from adapters.gateway.gateway import Gateway
 from adapters.gateway.grants import Bucket
@@ -24,6 +24,8 @@ from adapters.gateway.parked import ParkedSession
 from adapters.gateway.states import RegionState, keys_in, opened
 
 REPLIES_MAX = 1_024
+MESSAGE_BYTES = 60_000
+"""The limit of clients that name none: engines drop connections over larger messages (Godot's above 65,535 bytes)."""
 
 
 class Outbox:
@@ -35,7 +37,7 @@ class Outbox:
     def __init__(self, gateway: Gateway, socket: web.WebSocketResponse, caller: Caller) -> None:
         self._gateway, self._socket, self._caller = gateway, socket, caller
         self._limits = gateway.settings.limits
-        self._message_bytes_max = self._limits.message_bytes_max
+        self._message_bytes_max = min(MESSAGE_BYTES, self._limits.message_bytes_max)
         self._coming: deque[Any] = deque()
         """Events, gaps and states of the current batch that wait for room."""
         self._items: list[Told] = []
@@ -68,9 +70,9 @@ class Outbox:
             self._wake.set()
 
     def bound_messages(self, bytes_max: int | None) -> int:
-        """Limit messages of several events to the size that the client wants; return the limit."""
+        """Limit messages of several events or acks to the size that the client wants, if it says; return the limit."""
         if bytes_max is not None:
-            self._message_bytes_max = min(bytes_max, self._message_bytes_max)
+            self._message_bytes_max = min(bytes_max, self._limits.message_bytes_max)
         return self._message_bytes_max
 
     def leave(self, regions: Collection[str], place: ParkedSession) -> None:
@@ -156,8 +158,8 @@ class Outbox:
         for part in parted(items, self._message_bytes_max):
             await self._send(events_message(item.text for item in part))
             self._gateway.metrics.sent(len(part))
-        if acks:
-            await self._send(said("acks", acks=acks))
+        for message in acks_messages(acks, self._message_bytes_max):
+            await self._send(message)
         for reply in replies:
             await self._send(reply)
 

@@ -1,17 +1,21 @@
-/** A client of the gamecast gateway, for browsers and Node (22, or with `WebSocket` given). */
+/** A client of the gamecast gateway, for browsers and Node. */
 
+/** The version of the wire protocol. */
+export const PROTOCOL_VERSION: 1;
+
+/** What JSON can represent, or bytes. Your own type of events goes into `connect<MyEvent>(…)`. */
 export type Payload = null | boolean | number | string | Payload[] | { [key: string]: Payload } | Uint8Array;
 /** `epoch-sequence`: an event's place in its region. */
 export type Position = `${number}-${number}`;
 export type Since = number | Position | { [region: string]: number | Position };
 
-export interface GamecastEvent {
+export interface GamecastEvent<P = unknown> {
   region: string;
   position: Position;
   sender: string;
   /** By the publisher's clock. */
   sent_at_ms: number;
-  payload: Payload;
+  payload: P;
   /** The key that the event names, if it names one. */
   key?: string;
   /** Of an event of several regions: those that this client follows. */
@@ -32,22 +36,22 @@ export interface GamecastGap {
 }
 
 /** A value that an event gave a key. */
-export interface StateValue {
+export interface StateValue<P = unknown> {
   /** Where the key was set, as `onlyIf` takes it. */
   position: Position;
   sender: string;
   sent_at_ms: number;
   /** Missing if it cannot be represented as JSON; then there is `gap`. */
-  payload?: Payload;
+  payload?: P;
   gap?: { first: Position; last: Position | null; reason: string };
 }
 
 /** The keys of a region as they are at its place among the events; it comes first after `subscribe` with `state`. */
-export interface GamecastState {
+export interface GamecastState<P = unknown> {
   region: string;
   /** As of which it is: all events of the region that follow are later. */
   position: Position;
-  state: { [key: string]: StateValue };
+  state: { [key: string]: StateValue<P> };
   /** The network has lost keys of the region. */
   incomplete?: true;
 }
@@ -63,22 +67,23 @@ export interface Receipt {
 }
 
 export interface Options {
-  /** A token, or what gets one; it is asked again for each connection. */
-  token?: string | (() => string | Promise<string>);
+  /** A token, or a function that returns one; it is called for each connection and each page of history. If it throws,
+   *  "error" reports it and the client tries again, or ends if what it threw has `retriable: false`. */
+  token?: string | (() => string | Promise<string>) | undefined;
   /** By which others know this sender. */
-  name?: string;
+  name?: string | undefined;
   /** Gather events for so long before they are sent; 0 to 1000. */
-  batchMs?: number;
-  /** Bytes of a message with several events, at most; the gateway's own limit unless this is lower. */
-  messageBytesMax?: number;
+  batchMs?: number | undefined;
+  /** Bytes of a message with several events or acks, at most (16 MiB), within the gateway's own limit. */
+  messageBytesMax?: number | undefined;
   /** Publishes without an answer, at most (10,000). */
-  unansweredMax?: number;
+  unansweredMax?: number | undefined;
   /** Events that the program has not taken, at most (100,000). */
-  queueMax?: number;
+  queueMax?: number | undefined;
   /** After so long without a connection, `subscribe` and `publish` reject (10,000); `Infinity`: they wait. */
-  connectTimeoutMs?: number;
-  /** Where there is no global one. */
-  WebSocket?: unknown;
+  connectTimeoutMs?: number | undefined;
+  /** The class to use instead of the global one. */
+  WebSocket?: unknown | undefined;
 }
 
 export type Status = "open" | "waiting" | "closed";
@@ -101,38 +106,82 @@ export class GamecastError extends Error {
 /** What an event says of keys of its region. */
 export interface About {
   /** The event sets this key, or deletes it with the payload null. */
-  key?: string | null;
+  key?: string | null | undefined;
   /** Publish only if the key was last set at this position; null: only if it is not set. Or of some keys; of several
    *  regions, of some keys of each. */
-  onlyIf?: Position | null | { [key: string]: Position | null } | { [region: string]: { [key: string]: Position | null } };
+  onlyIf?: Position | null | { [key: string]: Position | null } | { [region: string]: { [key: string]: Position | null } } | undefined;
 }
 
-/** `Client<GamecastState>` is the type of a client that subscribes with `state`: its iteration has states, too. */
-export class Client<State = never> implements AsyncIterable<GamecastEvent | GamecastGap | State> {
+/** A page of a region's history. */
+export interface HistoryPage<P = unknown> {
+  region: string;
+  events: (GamecastEvent<P> | GamecastGap)[];
+  /** Where the next page begins: pass it as `after`. */
+  next: Position;
+  /** Whether there are events after `next`. */
+  more: boolean;
+}
+
+export type SubscribeOptions =
+  | { since?: Since | null | undefined; state?: false | undefined }
+  | { since?: null | undefined; state: boolean };
+
+export interface Handlers<P = unknown> {
+  event: (event: GamecastEvent<P>) => void | Promise<void>;
+  gap: (gap: GamecastGap) => void | Promise<void>;
+  state: (state: GamecastState<P>) => void | Promise<void>;
+}
+
+export interface ClientHandlers<P = unknown> extends Handlers<P> {
+  /** What failed and belongs to no call: a handler that threw, a token function, a message of the server, and the
+   *  error that ended the client. Without a handler it is written to the console. */
+  error: (error: unknown) => void | Promise<void>;
+  /** `reason`: why the client waits, or what ended it. */
+  status: (status: Status, reason?: GamecastError) => void | Promise<void>;
+}
+
+/** Regions with handlers of their own; attach these before `subscribe`. Leaving its iteration unsubscribes. */
+export class Subscription<P = unknown, State = never> implements AsyncIterable<GamecastEvent<P> | GamecastGap | State> {
+  private constructor();
+  readonly regions: string[];
+  /** Join the regions. The options replace those of `client.subscription`. */
+  subscribe(options?: SubscribeOptions): Promise<{ [region: string]: Position }>;
+  /** Leave the regions that no other subscription has. */
+  unsubscribe(): Promise<void>;
+  /** To all regions of the subscription at once. */
+  publish(payload: P, about?: About): Promise<Receipt>;
+  /** Returns a function that removes the handler. */
+  on<Kind extends keyof Handlers>(kind: Kind, handler: Handlers<P>[Kind]): () => void;
+  [Symbol.asyncIterator](): AsyncIterableIterator<GamecastEvent<P> | GamecastGap | State>;
+}
+
+/** `P`: the payloads of the events. `State`: `GamecastState<P>` if you iterate and subscribe with `state`. */
+export class Client<P = unknown, State = never> implements AsyncIterable<GamecastEvent<P> | GamecastGap | State> {
+  constructor(urls: string | string[], options?: Options);
   name: string | null;
   /** What the game's backend has for this client, as its connect hook answered; null if it said nothing. */
   data: Payload;
+  readonly status: Status;
   /** Why the last attempt to connect failed, or what the gateway refused last that belongs to no call. */
   lastError?: GamecastError;
   readonly positions: { [region: string]: Position };
+  /** Regions with handlers of their own. Call `subscribe()` of what it returns to join them. */
+  subscription<Q extends P = P>(regions: string | Iterable<string>, options?: SubscribeOptions): Subscription<Q, State>;
   /** With `state`, the keys of each region come first, as a `GamecastState` in its place among the events. */
-  subscribe(
-    regions: string | Iterable<string>,
-    options?: { since?: Since | null; state?: false } | { since?: null; state: boolean },
-  ): Promise<{ [region: string]: Position }>;
+  subscribe(regions: string | Iterable<string>, options?: SubscribeOptions): Promise<{ [region: string]: Position }>;
   unsubscribe(regions: string | Iterable<string>): Promise<void>;
   /** To one region, or to several at once. */
-  publish(region: string | Iterable<string>, payload: Payload, about?: About): Promise<Receipt>;
-  on(kind: "event", handler: (event: GamecastEvent) => void): () => void;
-  on(kind: "gap", handler: (gap: GamecastGap) => void): () => void;
-  on(kind: "state", handler: (state: GamecastState) => void): () => void;
-  on(kind: "status", handler: (status: Status) => void): () => void;
+  publish(region: string | Iterable<string>, payload: P, about?: About): Promise<Receipt>;
+  /** Read a page of events that the network still has, over HTTP. */
+  history(region: string, options?: { after?: Position | undefined; limit?: number | undefined }): Promise<HistoryPage<P>>;
+  /** Returns a function that removes the handler. Events that came before the first "event" handler are given to it. */
+  on<Kind extends keyof ClientHandlers>(kind: Kind, handler: ClientHandlers<P>[Kind]): () => void;
   close(): void;
-  [Symbol.asyncIterator](): AsyncIterator<GamecastEvent | GamecastGap | State>;
+  [Symbol.asyncIterator](): AsyncIterableIterator<GamecastEvent<P> | GamecastGap | State>;
 }
 
 /** Connect to a gateway, or to one of several of the same network. */
-export function connect<State = never>(urls: string | string[], options?: Options): Client<State>;
+export function connect<P = unknown, State = never>(urls: string | string[], options?: Options): Client<P, State>;
 
 /** Compare two positions of one region: negative when the first comes before the second. */
 export function comparePositions(one: Position, other: Position): number;

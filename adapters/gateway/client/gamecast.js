@@ -1,54 +1,212 @@
-// A client of the gamecast gateway, for browsers and Node; the protocol is docs/gateway.md.
+// A client of the gamecast gateway, for browsers and Node; docs/javascript.md explains it, docs/gateway.md the protocol.
 //
 //   import { connect } from "/client/gamecast.js";
 //   const game = connect("ws://localhost:8080", { token });
-//   await game.subscribe(["forest", "river"]);
+//   const forest = game.subscription("forest");
+//   forest.on("event", (event) => console.log(event.sender, event.payload, event.position));
+//   await forest.subscribe();
 //   game.publish("forest", { type: "spell" });
-//   for await (const event of game) console.log(event.region, event.sender, event.payload, event.position);
 //
 // It reconnects by itself and resumes: in order, with nothing lost and nothing published twice. Events that the
 // network no longer has are reported by an event with `gap`.
 
+/** The version of the wire protocol (docs/gateway.md). */
+export const PROTOCOL_VERSION = 1;
+
 const RECONNECT_MS = [50, 100, 250, 500, 1000, 2000, 5000];
-const FINAL = new Map([[4000, "malformed"], [1003, "binary"], [1009, "too-large"], [4003, "denied"], [4009, "superseded"]]);
-const NEEDS_TOKEN = new Set([4001, 4010]);
+const FINAL = { 4000: "malformed", 1003: "binary", 1009: "too-large", 4003: "denied", 4009: "superseded" };
+const KINDS = ["event", "gap", "state", "status", "error"];
 const QUEUE_MAX = 100_000;
 const CONNECT_TIMEOUT_MS = 10_000;
+// Browsers and ws take messages of any size; the gateway has a lower limit of its own.
+const MESSAGE_BYTES_MAX = 2 ** 24;
+// Timers of a sleeping machine stand still, and those of a hidden page are slow: only the server can say if it is there.
+const SLEEP_MS = 5000;
+const PROBE_MS = 3000;
+const DEPTH_MAX = 64;
+// As JSON.stringify writes a surrogate without its other half, which is not Unicode.
+const LONE_SURROGATE = /(?:^|[^\\])(?:\\\\)*\\ud[89a-f]/;
 
 export class GamecastError extends Error {
-  constructor({ code, message, definite = true, retriable = false, retry_after_ms = null, region = null, key = null, position = null }) {
-    super(message);
+  constructor({ code, message, definite = true, retriable = false, retry_after_ms = null, region = null, key = null, position = null, cause }) {
+    super(message, cause && { cause });
     this.name = "GamecastError";
-    this.code = code;
-    this.definite = definite;
-    this.retriable = retriable;
-    this.retryAfterMs = retry_after_ms;
-    this.region = region;      // of "key-conflict": the key, its region, and where it was set last
-    this.key = key;
-    this.position = position;
+    // Of "key-conflict": the key, its region, and where it was set last.
+    Object.assign(this, { code, definite, retriable, retryAfterMs: retry_after_ms, region, key, position });
   }
 }
+
+const failure = (code, message, more) => new GamecastError({ code, message, ...more });
+const uncertain = (message) => failure("uncertain", `${message}: it may or may not have been published`, { definite: false });
 
 /** Connect to a gateway, or to one of several of the same network. */
 export function connect(urls, options = {}) {
   return new Client(urls, options);
 }
 
+/** Handlers, and the items that wait for the first handler or for an iteration. */
+class Inbox {
+  iterates = false; #handlers = {}; #items = []; #head = 0; #takers = []; #over = null; #report;
+
+  constructor(report) {
+    this.#report = report;
+  }
+
+  get isUsed() {
+    return this.iterates || this.has("event");
+  }
+
+  get size() {
+    return this.#items.length - this.#head;
+  }
+
+  has(kind) {
+    return !!this.#handlers[kind]?.length;
+  }
+
+  on(kind, handler) {
+    if (!KINDS.includes(kind)) throw new TypeError(`there is no event "${kind}": use one of ${KINDS.join(", ")}`);
+    this.#handlers[kind] = [...this.#handlers[kind] ?? [], handler];
+    // After the caller's other handlers are there, too.
+    if (kind === "event") queueMicrotask(() => this.#flush());
+    return () => { this.#handlers[kind] = this.#handlers[kind].filter((each) => each !== handler); };
+  }
+
+  tell(kind, ...values) {
+    const report = (error) => this.#report(error, kind);
+    for (const handler of this.#handlers[kind] ?? []) {
+      try {
+        handler(...values)?.then?.(null, report);
+      } catch (error) {
+        report(error);
+      }
+    }
+  }
+
+  /** Give an item to the handlers; keep it for an iteration, or if it `waits` for a handler. */
+  offer(kind, item, waits) {
+    if (this.has("event")) this.#flush();
+    const entry = { kind, item, told: this.has(kind) };
+    if (this.#takers.length) this.#takers.shift().resolve({ done: false, value: item });
+    else if (this.iterates || waits) this.#items.push(entry);
+    if (entry.told) this.tell(kind, item);
+  }
+
+  #flush() {
+    for (let at = this.#head; at < this.#items.length; at++) {
+      const { kind, item, told } = this.#items[at];
+      this.#items[at].told = true;
+      if (!told) this.tell(kind, item);
+    }
+    if (!this.iterates) [this.#items, this.#head] = [[], 0];
+  }
+
+  iterate(leave) {
+    this.iterates = true;
+    return {
+      next: () => this.#next(),
+      return: async () => { await leave(); return { done: true, value: undefined }; },
+      [Symbol.asyncIterator]() { return this; },
+    };
+  }
+
+  #next() {
+    if (this.size) {
+      const { item } = this.#items[this.#head];
+      this.#items[this.#head++] = undefined;
+      // Array.shift() moves all that follow.
+      if (this.#head > 1000 && this.#head * 2 > this.#items.length) [this.#items, this.#head] = [this.#items.slice(this.#head), 0];
+      return Promise.resolve({ done: false, value: item });
+    }
+    return new Promise((resolve, reject) => {
+      this.#takers.push({ resolve, reject });
+      if (this.#over) this.end(this.#over.error);
+    });
+  }
+
+  /** Let the iteration end after the items that have arrived, with an error if there is one. */
+  end(error) {
+    this.#over = { error };
+    for (const { resolve, reject } of this.#takers.splice(0)) {
+      error ? reject(error) : resolve({ done: true, value: undefined });
+    }
+  }
+
+  reopen() {
+    this.#over = null;
+  }
+}
+
+/** Regions with handlers of their own. Attach them before `subscribe`: then they see the first event, too. */
+export class Subscription {
+  #client; #inbox; #options; #link; #isActive = false;
+
+  constructor(client, regions, options, inbox, link) {
+    /** The regions of the subscription. */
+    this.regions = listOf(regions);
+    [this.#client, this.#options, this.#inbox, this.#link] = [client, options, inbox, link];
+  }
+
+  /** Register a handler: "event", "gap" or "state". Returns a function that removes it. */
+  on(kind, handler) {
+    return this.#inbox.on(kind, handler);
+  }
+
+  /** Join the regions; resolves with region → position when all later events will be delivered. */
+  async subscribe(options) {
+    const wasActive = this.#isActive;
+    this.#isActive = true;
+    this.#inbox.reopen();
+    this.#link(true);
+    try {
+      return await this.#client.subscribe(this.regions, { ...this.#options, ...options });
+    } catch (error) {
+      if (!wasActive) this.#leave(error);
+      throw error;
+    }
+  }
+
+  /** Leave the regions that no other subscription has. */
+  async unsubscribe() {
+    if (!this.#isActive) return;
+    const left = this.#leave();
+    if (left.length) await this.#client.unsubscribe(left);
+  }
+
+  #leave(error) {
+    this.#isActive = false;
+    this.#inbox.end(error);
+    return this.#link(false);
+  }
+
+  /** Publish to the regions of the subscription. */
+  publish(payload, about) {
+    return this.#client.publish(this.regions.length > 1 ? this.regions : this.regions[0], payload, about);
+  }
+
+  [Symbol.asyncIterator]() {
+    return this.#inbox.iterate(() => this.unsubscribe());
+  }
+}
+
 export class Client {
-  #urls; #options; #socket = null; #closed = false; #attempt = 0; #ready = false;
+  #urls; #url; #options; #socket = null; #closed = false; #attempt = 0; #ready = false;
   #nextId = 1;
   #wanted = new Map();       // region → position after which to continue, null while none is known
+  #joined = new Set();       // regions that the gateway has answered
   #joining = new Map();      // id → { regions, since, state, resolve, reject }
   #states = new Map();       // region → entries of the parts of its state that have come so far
   #leaving = new Map();      // id → { regions, resolve, reject }
-  #publishes = new Map();    // id → { message, sent, after, resolve, reject }
+  #publishes = new Map();    // id → { region, head, body, sent, after, resolve, reject }
   #acked = new Map();        // region → position of the last answered publish; waiting publishes come after it
-  #queue = []; #taker = null; #handlers = { event: [], gap: [], state: [], status: [] };
-  #heardAt = 0; #heartbeatMs = 20_000; #beating = null; #retry = null; #failure = null;
-  #batchLimit = 64;
+  #inbox = new Inbox((error, kind) => this.#report(error, kind));
+  #active = new Map();       // subscription → its inbox, while it is subscribed
+  #heardAt = 0; #askedAt = 0; #patienceMs = 0; #beatAt = 0; #heartbeatMs = 20_000; #beating; #retry = null; #failure = null;
+  #limits = {};
   #trouble = null;           // why the last attempt to connect failed
+  #online = () => this.#wake();
 
-  constructor(urls, options) {
+  constructor(urls, options = {}) {
     this.#urls = (Array.isArray(urls) ? urls : [urls]).map(socketAddress);
     if (this.#urls.length === 0) throw new TypeError("connect() needs the URL of a gateway: pass one, or a list of them");
     this.#options = options;
@@ -56,7 +214,13 @@ export class Client {
     this.name = options.name ?? null;
     /** The data that the game's backend sent in its answer to the connect hook; null if it sent none. */
     this.data = null;
-    this.#open();
+    /** "waiting" for a connection, "open" or "closed". */
+    this.status = "waiting";
+    this.#beatAt = Date.now();
+    this.#beating = setInterval(() => this.#beat(), 1000);
+    this.#beating.unref?.();
+    globalThis.addEventListener?.("online", this.#online);
+    queueMicrotask(() => this.#open());  // after the program has attached its handlers
   }
 
   /** The position after which each region continues: a later client can pass it as `since`. */
@@ -64,112 +228,158 @@ export class Client {
     return Object.fromEntries([...this.#wanted].filter(([, position]) => position !== null));
   }
 
+  /** Return a subscription of a region, or of several, to attach handlers to; call its `subscribe()` then. */
+  subscription(regions, options = {}) {
+    const inbox = new Inbox((error, kind) => this.#report(error, kind));
+    const subscription = new Subscription(this, regions, options, inbox, (isActive) => {
+      if (isActive) this.#active.set(subscription, inbox);
+      else this.#active.delete(subscription);
+      const others = [...this.#active.keys()].flatMap((each) => each.regions);
+      return subscription.regions.filter((region) => !others.includes(region));
+    });
+    return subscription;
+  }
+
   /** Join regions; resolves with region → position when all later events will be delivered.
    *  With state, the keys of each region come first, as one item with `state` in its place among the events. */
   subscribe(regions, { since = null, state = false } = {}) {
-    const id = this.#nextId++;
-    regions = typeof regions === "string" ? [regions] : [...regions];
-    return new Promise((resolve, reject) => {
-      if (this.#isOver(reject)) return;
-      if (state && since !== null) return reject(new GamecastError({ code: "malformed", message: "subscribe with state, or with since, not both" }));
-      const entry = { regions, since, state, resolve, reject, added: regions.filter((region) => !this.#wanted.has(region)) };
-      this.#joining.set(id, entry);
-      this.#limit(this.#joining, id, entry);
-      for (const region of regions) {
-        const from = since !== null && typeof since === "object" ? since[region] : since;
-        if (!this.#wanted.has(region)) this.#wanted.set(region, typeof from === "string" ? from : null);
-      }
-      if (this.#ready) this.#sayJoin(id);
-    });
+    return this.#call(this.#joining, (id) => {
+      if (state && since !== null) throw failure("malformed", "subscribe with state, or with since, not both");
+      const entry = { regions: listOf(regions), since, state };
+      for (const region of entry.regions) if (!this.#wanted.has(region)) this.#wanted.set(region, null);
+      return entry;
+    }, (id) => this.#sayJoin(id));
   }
 
   /** Leave regions. */
   unsubscribe(regions) {
-    const id = this.#nextId++;
-    regions = typeof regions === "string" ? [regions] : [...regions];
-    return new Promise((resolve, reject) => {
-      if (this.#isOver(reject)) return;
-      for (const region of regions) this.#wanted.delete(region);
-      if (!this.#ready) return resolve();
-      this.#leaving.set(id, { regions, resolve, reject });
-      this.#say({ type: "unsubscribe", id, regions });
-    });
+    regions = listOf(regions);
+    return this.#call(this.#leaving, () => {
+      for (const region of regions) this.#forget(region);
+      return { regions };
+    }, (id) => this.#say({ type: "unsubscribe", id, regions }), true);
   }
 
   /** Publish any JSON, or a Uint8Array; resolves with {region, position} when the event is durable.
    *  With a key, the event sets it, or deletes it with the payload null; onlyIf: where the key must have been set last.
    *  A list of regions: to all of them at once, or to none; resolves with positions, too, and onlyIf is {region: {key: …}}. */
   publish(region, payload, { key = null, onlyIf } = {}) {
-    const id = this.#nextId++;
-    const where = typeof region === "string" ? { region } : { regions: [...region] };
-    const message = { type: "publish", id, ...where, ...encoded(payload) };
-    if (key !== null) message.key = key;
-    if (onlyIf !== undefined) message.only_if = onlyIf;
-    return new Promise((resolve, reject) => {
-      if (this.#isOver(reject)) return;
+    return this.#call(this.#publishes, (id) => {
       if (this.#publishes.size >= (this.#options.unansweredMax ?? 10_000)) {
-        return reject(new GamecastError({ code: "busy", message: "too many publishes wait: publish more slowly", retriable: true }));
+        throw failure("busy", "too many publishes wait: publish more slowly", { retriable: true });
       }
-      const entry = { message, sent: false, after: null, resolve, reject };
-      this.#publishes.set(id, entry);
-      this.#limit(this.#publishes, id, entry);
-      if (this.#ready) this.#sayPublish(entry);
-    });
+      const where = typeof region === "string" ? { region } : { regions: [...region] };
+      const head = { type: "publish", id, ...where };
+      if (key !== null) head.key = key;
+      if (onlyIf !== undefined) head.only_if = onlyIf;
+      const entry = { region: where.region ?? where.regions[0], head, ...encoded(payload), sent: false, after: null };
+      const text = textOf(entry);
+      if (LONE_SURROGATE.test(text)) throw failure("invalid-payload", "half of a surrogate pair is no text");
+      this.#checkSize(entry, text);
+      return entry;
+    }, (id) => this.#sayPublish(this.#publishes.get(id)));
   }
 
-  /** Register a handler: "event", "gap", "state", or "status" ("open", "waiting", "closed"). Returns a function that removes it. */
+  /** Read a page of a region's history; resolves with {events, next, more}. Continue with `after: next`. */
+  async history(region, { after, limit } = {}) {
+    const url = new URL(this.#url ?? this.#urls[0]);
+    url.protocol = url.protocol.replace("ws", "http");
+    url.pathname = url.pathname.replace(/socket$/, `regions/${encodeURIComponent(region)}/events`);
+    if (after != null) url.searchParams.set("after", after);
+    if (limit != null) url.searchParams.set("limit", limit);
+    const token = await this.#token();
+    let answer;
+    try {
+      const response = await fetch(url, token == null ? {} : { headers: { Authorization: `Bearer ${token}` } });
+      answer = await response.json();
+    } catch (cause) {
+      throw failure("unreachable", `no history of ${region}: ${cause.message}`, { retriable: true, cause });
+    }
+    if (answer.error) throw new GamecastError(answer.error);
+    answer.events.forEach(decode);
+    return answer;
+  }
+
+  /** Register a handler: "event", "gap", "state", "error", or "status" ("open", "waiting", "closed"). Returns a
+   *  function that removes it. */
   on(kind, handler) {
-    this.#handlers[kind].push(handler);
-    return () => { this.#handlers[kind] = this.#handlers[kind].filter((each) => each !== handler); };
+    return this.#inbox.on(kind, handler);
   }
 
   /** Close the connection; iteration ends after the events that have arrived. */
   close() {
-    this.#end(new GamecastError({ code: "closed", message: "the client was closed" }), false);
+    this.#end(failure("closed", "the client was closed"), false);
   }
 
   [Symbol.asyncIterator]() {
-    this.#handlers.iterates = true;
-    return { next: () => this.#take(), return: async () => { this.close(); return { done: true, value: undefined }; } };
+    return this.#inbox.iterate(() => this.close());
   }
 
-  #take() {
-    if (this.#queue.length) return Promise.resolve({ done: false, value: this.#queue.shift() });
-    if (this.#failure) return Promise.reject(this.#failure);
-    if (this.#closed) return Promise.resolve({ done: true, value: undefined });
-    return new Promise((resolve, reject) => { this.#taker = { resolve, reject }; });
+  /** Note a call in `waiting`, say it if there is a connection, and return a promise of its answer. */
+  #call(waiting, begin, say, isDoneOffline = false) {
+    const id = this.#nextId++;
+    return new Promise((resolve, reject) => {
+      if (this.#closed) throw this.#failure ?? failure("closed", "the client was closed");
+      const entry = { ...begin(id), resolve, reject };
+      if (isDoneOffline && !this.#ready) return resolve();
+      waiting.set(id, entry);
+      this.#limit(waiting, id, entry);
+      if (this.#ready) say(id);
+    });
+  }
+
+  #token() {
+    return typeof this.#options.token === "function" ? this.#options.token() : this.#options.token;
   }
 
   async #open() {
+    clearTimeout(this.#retry);
+    this.#retry = null;
+    if (this.#closed) return;
     let token;
     try {
-      token = typeof this.#options.token === "function" ? await this.#options.token() : this.#options.token;
-    } catch (error) {
+      token = await this.#token();
+    } catch (cause) {
+      const error = failure("token", `no token: ${cause?.message ?? cause}`, { retriable: cause?.retriable ?? true, cause });
+      if (!error.retriable) return this.#end(error);
+      if (!this.#closed) this.#report(error);
       return this.#again(error);
     }
     if (this.#closed) return;
-    const Socket = this.#options.WebSocket ?? globalThis.WebSocket;
-    if (!Socket) return this.#end(new GamecastError({ code: "unsupported", message: "no WebSocket here: Node 22 has one, or pass { WebSocket }" }));
-    const socket = this.#socket = new Socket(this.#urls[this.#attempt % this.#urls.length], "gamecast.v1");
-    this.#heardAt = Date.now();
-    socket.onopen = () => {
-      const hello = { type: "hello", protocol: 1, batch_ms: this.#options.batchMs ?? 0 };
-      if (token != null) hello.token = token;
-      if (this.#options.messageBytesMax != null) hello.message_bytes_max = this.#options.messageBytesMax;
-      if (this.name !== null) hello.name = this.name;
-      socket.send(JSON.stringify(hello));
+    const Socket = this.#options.WebSocket ?? Client.WebSocket ?? globalThis.WebSocket;
+    if (!Socket) return this.#end(failure("unsupported", "no WebSocket here: install ws, use Node 22, or pass { WebSocket }"));
+    this.#url = this.#urls[this.#attempt % this.#urls.length];
+    let socket;
+    try {
+      socket = this.#socket = new Socket(this.#url, `gamecast.v${PROTOCOL_VERSION}`);
+    } catch (cause) {
+      return this.#end(failure("unsupported", `cannot open ${this.#url}: ${cause.message}`, { cause }));
+    }
+    this.#ask(CONNECT_TIMEOUT_MS);
+    const hello = {
+      type: "hello", protocol: PROTOCOL_VERSION, batch_ms: this.#options.batchMs ?? 0, token: token ?? undefined,
+      message_bytes_max: this.#options.messageBytesMax ?? MESSAGE_BYTES_MAX, name: this.name ?? undefined,
     };
-    socket.onmessage = ({ data }) => { if (socket === this.#socket) this.#hear(JSON.parse(data)); };
+    socket.onopen = () => socket.send(JSON.stringify(hello));
+    socket.onmessage = ({ data }) => {
+      if (socket !== this.#socket) return;
+      try {
+        this.#hear(JSON.parse(data));
+      } catch (cause) {
+        // What it was may be lost: resume.
+        const error = failure("protocol", `the server sent what is no message of the protocol: ${cause.message}`, { cause });
+        this.#report(error);
+        this.#drop(error.message);
+      }
+    };
     socket.onclose = ({ code, reason }) => { if (socket === this.#socket) this.#gone(code, reason); };
     // Node 20 reports no close if the connection was never established.
     socket.onerror = () => setTimeout(() => { if (socket === this.#socket && socket.readyState !== 1) this.#gone(1006, ""); });
-    clearInterval(this.#beating);
-    this.#beating = setInterval(() => this.#beat(socket), 1000);
-    this.#beating.unref?.();
   }
 
   #hear(said) {
     this.#heardAt = Date.now();
+    this.#askedAt = 0;
     switch (said.type) {
       case "welcome": return this.#begin(said);
       case "events": return this.#deliver(said.events);
@@ -179,12 +389,8 @@ export class Client {
           this.#settle(this.#publishes, ack.id, ack);
         }
         return;
-      case "subscribed":
-        for (const [region, position] of Object.entries(said.regions)) {
-          if (this.#wanted.get(region) === null) this.#wanted.set(region, position);
-        }
-        return this.#settle(this.#joining, said.id, said.regions);
-      case "unsubscribed": return this.#settle(this.#leaving, said.id, undefined);
+      case "subscribed": return this.#subscribed(said);
+      case "unsubscribed": return this.#settle(this.#leaving, said.id);
       case "error": return this.#refused(said);
     }
   }
@@ -192,83 +398,101 @@ export class Client {
   #begin(welcome) {
     this.name = welcome.name;
     this.data = welcome.data ?? null;
-    for (const region of welcome.subscribe ?? []) if (!this.#wanted.has(region)) this.#wanted.set(region, null);
     this.#heartbeatMs = welcome.heartbeat_ms;
-    this.#batchLimit = welcome.limits.messages_per_array;
-    this.#attempt = 0;
+    this.#limits = welcome.limits ?? {};
     this.#trouble = null;
     // One message for all regions with known positions: two messages would have two cuts.
-    const resumed = Object.fromEntries([...this.#wanted].filter(([, position]) => position !== null));
-    if (Object.keys(resumed).length) {
-      this.#say({ type: "subscribe", id: "resume", regions: Object.keys(resumed), since: resumed });
-    }
-    for (const id of this.#joining.keys()) this.#sayJoin(id, resumed);
-    const rest = [...this.#wanted].filter(([region, position]) => position === null
-      && ![...this.#joining.values()].some(({ regions }) => regions.includes(region))).map(([region]) => region);
-    if (rest.length) this.#say({ type: "subscribe", id: "again", regions: rest });
-    for (const { resolve } of this.#leaving.values()) resolve();
-    this.#leaving.clear();
-    const sent = [...this.#publishes.values()];
-    for (const entry of sent.filter((each) => each.sent)) this.#sayPublish(entry);
+    const since = this.positions;
+    const regions = Object.keys(since);
+    if (regions.length) this.#say({ type: "subscribe", id: "resume", regions, since });
+    else this.#attempt = 0;
+    const given = (welcome.subscribe ?? []).filter((region) => !this.#wanted.has(region));
+    if (given.length) this.subscribe(given).catch((error) => this.#report(error));
+    for (const id of [...this.#joining.keys()]) this.#sayJoin(id, since);
+    for (const id of [...this.#leaving.keys()]) this.#settle(this.#leaving, id);
+    const waiting = [...this.#publishes.values()].sort((one, other) => other.sent - one.sent);
     this.#ready = true;
-    for (const entry of sent.filter((each) => !each.sent)) this.#sayPublish(entry);
-    this.#tell("status", "open");
+    for (const entry of waiting) this.#sayPublish(entry);
+    this.#become("open");
   }
 
   #sayJoin(id, resumed = {}) {
-    const { regions, since, state } = this.#joining.get(id);
-    const left = regions.filter((region) => !(region in resumed));
-    if (left.length === 0) return this.#settle(this.#joining, id, Object.fromEntries(regions.map((r) => [r, resumed[r]])));
-    let from = since;
-    if (since !== null && typeof since === "object") from = Object.fromEntries(left.map((region) => [region, since[region]]));
-    this.#say({ type: "subscribe", id, regions: left, ...(from === null ? {} : { since: from }), ...(state ? { state } : {}) });
+    const entry = this.#joining.get(id);
+    // The answer to the resuming message is the answer to a join of these regions only.
+    const left = entry.regions.filter((region) => this.#wanted.has(region) && !(region in resumed));
+    entry.isResumed = left.length === 0;
+    if (entry.isResumed && !entry.regions.some((region) => region in resumed)) return this.#settle(this.#joining, id, {});
+    if (entry.isResumed) return;
+    let { since, state } = entry;
+    if (since !== null && typeof since === "object") since = Object.fromEntries(left.map((region) => [region, since[region]]));
+    this.#say({ type: "subscribe", id, regions: left, since: since ?? undefined, state: state || undefined });
+  }
+
+  #subscribed({ id, regions }) {
+    for (const [region, position] of Object.entries(regions)) {
+      if (!this.#wanted.has(region)) continue;
+      this.#joined.add(region);
+      if (this.#wanted.get(region) === null) this.#wanted.set(region, position);
+    }
+    if (id === "resume") this.#attempt = 0;
+    for (const [each, entry] of this.#joining) {
+      if (each !== id && !(id === "resume" && entry.isResumed)) continue;
+      const answered = entry.regions.map((region) => [region, regions[region] ?? this.#wanted.get(region)]);
+      this.#settle(this.#joining, each, Object.fromEntries(answered.filter(([, position]) => position)));
+    }
+  }
+
+  #checkSize({ bytes }, text) {
+    const { message_bytes: messageMax = Infinity, payload_bytes: payloadMax = Infinity } = this.#limits;
+    const over = bytes > payloadMax ? [bytes, "payload", payloadMax] : [byteLength(text), "message", messageMax];
+    if (over[0] > over[2]) {
+      throw failure("too-large", `a ${over[1]} of ${over[0]} bytes is over the gateway's limit of ${over[2]}: publish less at once`);
+    }
   }
 
   #sayPublish(entry) {
-    const again = entry.sent;
-    const region = entry.message.region ?? entry.message.regions[0];
-    if (!again) entry.after = this.#wanted.get(region) ?? null;
-    const acked = this.#acked.get(region);
-    if (again && acked && (entry.after === null || comparePositions(entry.after, acked) < 0)) entry.after = acked;
-    if (again && entry.after === null) {
+    const { sent, region, head } = entry;
+    try {
+      if (!sent) entry.after = this.#wanted.get(region) ?? null;
+      const acked = this.#acked.get(region);
+      if (sent && acked && (entry.after === null || comparePositions(entry.after, acked) < 0)) entry.after = acked;
       // No position of the region was known when it was sent: it is unknown where to search for it.
-      this.#publishes.delete(entry.message.id);
-      return entry.reject(new GamecastError({ code: "uncertain", message: "the connection was lost, and the region is not subscribed to: it may or may not have been published", definite: false }));
+      if (sent && entry.after === null) throw failure("", "the connection was lost, and the region is not subscribed to");
+      const text = textOf(entry, sent ? { retry: true, after: entry.after } : {});
+      this.#checkSize(entry, text);
+      entry.sent = true;
+      this.#send(text);
+    } catch (error) {
+      this.#publishes.delete(head.id);
+      entry.reject(sent ? uncertain(error.message) : error);
     }
-    entry.sent = true;
-    this.#say(again ? { ...entry.message, retry: true, after: entry.after } : entry.message);
   }
 
   #deliver(events) {
     for (const event of events) {
+      if (this.#closed) return;
       if ("state" in event && !this.#isWhole(event)) continue;
       if (event.regions) this.#keepWanted(event);
       if (!this.#wanted.has(event.region)) continue;
       for (const [region, position] of placesOf(event)) this.#wanted.set(region, position);
-      if ("base64" in event) {
-        event.payload = bytesOf(event.base64);
-        delete event.base64;
-      }
-      this.#tell("state" in event ? "state" : "gap" in event ? "gap" : "event", event);
-      if (this.#taker) {
-        this.#taker.resolve({ done: false, value: event });
-        this.#taker = null;
-      } else if (this.#handlers.iterates || !this.#handlers.event.length) {
-        this.#queue.push(event);
-        if (this.#queue.length > (this.#options.queueMax ?? QUEUE_MAX)) {
-          return this.#end(new GamecastError({ code: "too-slow", message: "the program read its events too slowly" }));
-        }
+      decode(event);
+      const kind = "state" in event ? "state" : "gap" in event ? "gap" : "event";
+      const regions = event.regions ?? [event.region];
+      const own = [...this.#active].filter(([each]) => each.regions.some((region) => regions.includes(region))).map(([, inbox]) => inbox);
+      // What is not handled yet waits for a handler: in its subscription, or here if it has none.
+      const waits = ![this.#inbox, ...own].some((inbox) => inbox.isUsed);
+      this.#inbox.offer(kind, event, waits && !own.length);
+      for (const inbox of own) inbox.offer(kind, event, waits);
+      const queueMax = this.#options.queueMax ?? QUEUE_MAX;
+      if ([this.#inbox, ...own].some(({ size }) => size > queueMax)) {
+        return this.#end(failure("too-slow", "the program read its events too slowly"));
       }
     }
   }
 
   /** Collect the parts of a region's state; with the last one, the item has all of it. */
   #isWhole(item) {
-    for (const value of Object.values(item.state)) {
-      if (!("base64" in value)) continue;
-      value.payload = bytesOf(value.base64);
-      delete value.base64;
-    }
+    Object.values(item.state).forEach(decode);
     const entries = item.part ? this.#states.get(item.region) ?? [] : [];
     for (const entry of Object.entries(item.state)) entries.push(entry);
     if (item.more) {
@@ -294,26 +518,36 @@ export class Client {
   #refused(said) {
     const error = new GamecastError(said);
     for (const waiting of [this.#joining, this.#leaving, this.#publishes]) {
-      if (waiting.has(said.id)) {
-        const { reject, added } = waiting.get(said.id);
-        waiting.delete(said.id);
-        if (waiting === this.#joining) added.forEach((region) => this.#wanted.delete(region));
-        return reject(error);
-      }
+      if (waiting.has(said.id)) return this.#fail(waiting, said.id, error);
     }
-    if (said.id === "resume" || said.id === "again") {
-      if (said.retriable) return this.#socket.close(4000);
-      return this.#end(error);
+    if (said.id === "resume") {
+      if (!said.retriable) return this.#end(error);
+      return this.#drop(said.message, said.retry_after_ms);
     }
     this.lastError = error;
+    this.#report(error);
   }
 
   #settle(waiting, id, value) {
-    const entry = waiting.get(id);
-    if (entry) {
-      waiting.delete(id);
-      entry.resolve(value);
+    waiting.get(id)?.resolve(value);
+    waiting.delete(id);
+  }
+
+  #fail(waiting, id, error) {
+    const { regions, reject } = waiting.get(id);
+    waiting.delete(id);
+    if (waiting === this.#joining) {
+      const pending = [...waiting.values()].flatMap((each) => each.regions);
+      for (const region of regions) {
+        if (!this.#joined.has(region) && !pending.includes(region)) this.#forget(region);
+      }
     }
+    reject(error);
+  }
+
+  #forget(region) {
+    this.#wanted.delete(region);
+    this.#joined.delete(region);
   }
 
   /** Reject a call if there is no connection for too long. */
@@ -324,12 +558,8 @@ export class Client {
     const timer = setTimeout(() => {
       // It may have been answered, or the connection was restored and lost again, which sets another deadline.
       if (this.#ready || waiting.get(id) !== entry || entry.deadline !== deadline) return;
-      waiting.delete(id);
-      if (waiting === this.#joining) entry.added.forEach((region) => this.#wanted.delete(region));
       const error = this.lastError = this.#unreachable(` for ${timeoutMs / 1000} s`);
-      entry.reject(entry.sent
-        ? new GamecastError({ code: "uncertain", message: `${error.message}: it may or may not have been published`, definite: false })
-        : error);
+      this.#fail(waiting, id, entry.sent ? uncertain(error.message) : error);
     }, timeoutMs);
     timer.unref?.();
   }
@@ -337,82 +567,111 @@ export class Client {
   #unreachable(since = "") {
     const why = this.#trouble ? ` (${this.#trouble})` : "";
     const message = `no gateway answers at ${this.#urls.join(" or ")}${since}${why}; the client keeps trying until close()`;
-    return new GamecastError({ code: "unreachable", message, retriable: true });
+    return failure("unreachable", message, { retriable: true });
   }
 
-  #gone(code, reason) {
+  /** Give the connection up, and resume in another one. */
+  #drop(reason, waitMs) {
+    const socket = this.#socket;
+    this.#gone(3000, reason, waitMs);
+    socket?.close(3000);
+  }
+
+  #gone(code, reason, waitMs) {
     const wasReady = this.#ready;
     this.#ready = false;
     this.#socket = null;
-    clearInterval(this.#beating);
+    this.#askedAt = 0;
     if (this.#closed) return;
-    if (FINAL.has(code)) return this.#end(new GamecastError({ code: FINAL.get(code), message: reason || "refused" }));
-    if (NEEDS_TOKEN.has(code) && typeof this.#options.token !== "function") {
-      return this.#end(new GamecastError({ code: code === 4010 ? "expired" : "unauthorized", message: reason || "no good token" }));
+    if (FINAL[code]) return this.#end(failure(FINAL[code], reason || "refused"));
+    if (code === 4001 || code === 4010) {
+      const error = failure(code === 4010 ? "expired" : "unauthorized", reason || "no good token");
+      if (typeof this.#options.token !== "function") return this.#end(error);
+      if (code === 4001) this.#report(error);
     }
     if (wasReady) {
       for (const waiting of [this.#joining, this.#publishes]) {
         for (const [id, entry] of waiting) this.#limit(waiting, id, entry);
       }
     }
-    this.#again(reason || `closed with ${code}`);
+    this.#again(reason || `closed with ${code}`, waitMs);
   }
 
   /** Connect again, after a while. `trouble`: the reason. */
-  #again(trouble) {
+  #again(trouble, waitMs = 0) {
     if (this.#closed) return;
     this.#trouble = trouble?.message ?? trouble ?? null;
     this.lastError = this.#unreachable();
     const wait = RECONNECT_MS[Math.min(this.#attempt, RECONNECT_MS.length - 1)];
     this.#attempt += 1;
-    this.#tell("status", "waiting");
-    this.#retry = setTimeout(() => this.#open(), wait * (0.5 + Math.random()));
+    this.#retry = setTimeout(() => this.#open(), Math.max(waitMs ?? 0, wait * (0.5 + Math.random())));
+    this.#become("waiting", this.lastError);
   }
 
-  #beat(socket) {
-    const silentMs = Date.now() - this.#heardAt;
-    if (silentMs > 2 * this.#heartbeatMs + 1000) {
-      socket.onclose = null;
-      socket.close();
-      this.#gone(1006, "silent");
-    } else if (this.#ready && silentMs > this.#heartbeatMs) {
-      this.#say({ type: "ping" });
-    }
+  /** The network may be another one: connect at once, or see whether the server is still there. */
+  #wake() {
+    if (this.#retry) this.#open();
+    else if (this.#ready) this.#probe(PROBE_MS);
+  }
+
+  #beat() {
+    const now = Date.now();
+    const hasSlept = now - this.#beatAt > SLEEP_MS;
+    this.#beatAt = now;
+    if (this.#askedAt && now - this.#askedAt > this.#patienceMs) this.#drop("silent");
+    else if (hasSlept) this.#wake();
+    else if (this.#ready && !this.#askedAt && now - this.#heardAt > this.#heartbeatMs) this.#probe(this.#heartbeatMs);
+  }
+
+  #probe(patienceMs) {
+    this.#ask(patienceMs);
+    this.#say({ type: "ping" });
+  }
+
+  /** Expect to hear something within this time. */
+  #ask(patienceMs) {
+    this.#askedAt = Date.now();
+    this.#patienceMs = patienceMs;
   }
 
   #say(message) {
-    if (this.#socket?.readyState === 1) this.#socket.send(JSON.stringify(message));
+    this.#send(JSON.stringify(message));
   }
 
-  #tell(kind, value) {
-    for (const handler of this.#handlers[kind]) handler(value);
+  #send(text) {
+    if (this.#socket?.readyState === 1) this.#socket.send(text);
   }
 
-  #isOver(reject) {
-    if (this.#closed) reject(this.#failure ?? new GamecastError({ code: "closed", message: "the client was closed" }));
-    return this.#closed;
+  #become(status, ...why) {
+    this.status = status;
+    this.#inbox.tell("status", status, ...why);
+  }
+
+  /** Report an error that belongs to no call. `kind`: of the handler that threw it. */
+  #report(error, kind) {
+    if (kind !== "error" && this.#inbox.has("error")) this.#inbox.tell("error", error);
+    else console.error("gamecast:", error);
   }
 
   #end(error, isFailure = true) {
     if (this.#closed) return;
     this.#closed = true;
+    this.#ready = false;
     this.#failure = isFailure ? error : null;
     clearInterval(this.#beating);
     clearTimeout(this.#retry);
+    globalThis.removeEventListener?.("online", this.#online);
     this.#socket?.close(1000);
-    for (const waiting of [this.#joining, this.#leaving]) {
-      for (const { reject } of waiting.values()) reject(error);
+    this.#socket = null;
+    let isTold = this.#inbox.has("status") || this.#inbox.iterates;
+    for (const waiting of [this.#joining, this.#leaving, this.#publishes]) {
+      for (const { reject, sent } of waiting.values()) reject(sent ? uncertain(error.message) : error);
+      isTold ||= waiting.size > 0;
       waiting.clear();
     }
-    for (const { reject, sent } of this.#publishes.values()) {
-      reject(sent ? new GamecastError({ code: "uncertain", message: `${error.message}: it may or may not have been published`, definite: false }) : error);
-    }
-    this.#publishes.clear();
-    if (this.#taker) {
-      isFailure ? this.#taker.reject(error) : this.#taker.resolve({ done: true, value: undefined });
-      this.#taker = null;
-    }
-    this.#tell("status", "closed");
+    for (const inbox of [this.#inbox, ...this.#active.values()]) inbox.end(this.#failure);
+    if (isFailure && (this.#inbox.has("error") || !isTold)) this.#report(error);
+    this.#become("closed", ...(isFailure ? [error] : []));
   }
 }
 
@@ -429,6 +688,10 @@ function placesOf({ region, position, positions }) {
   return position === null ? [] : [[region, position]];
 }
 
+function listOf(regions) {
+  return typeof regions === "string" ? [regions] : [...new Set(regions)];
+}
+
 function socketAddress(url) {
   const address = new URL(url, globalThis.location?.href);
   address.protocol = address.protocol.replace("http", "ws");
@@ -436,13 +699,40 @@ function socketAddress(url) {
   return address.href;
 }
 
-function encoded(payload) {
-  if (!(payload instanceof Uint8Array)) return { payload: payload === undefined ? null : payload };
-  let binary = "";
-  for (let at = 0; at < payload.length; at += 8192) binary += String.fromCharCode(...payload.subarray(at, at + 8192));
-  return { base64: btoa(binary) };
+function byteLength(text) {
+  return new TextEncoder().encode(text).length;
 }
 
-function bytesOf(base64) {
-  return Uint8Array.from(atob(base64), (letter) => letter.charCodeAt(0));
+/** The text of a publish: its payload is written once, when it is published. */
+function textOf({ head, body }, more) {
+  return `${JSON.stringify({ ...head, ...more }).slice(0, -1)},${body}}`;
+}
+
+/** The payload as a part of a message, and the bytes that the gateway counts. The gateway closes at what is not JSON. */
+function encoded(payload) {
+  if (payload instanceof Uint8Array) {
+    let binary = "";
+    for (let at = 0; at < payload.length; at += 8192) binary += String.fromCharCode(...payload.subarray(at, at + 8192));
+    return { body: `"base64":"${btoa(binary)}"`, bytes: payload.length };
+  }
+  let text;
+  try {
+    text = JSON.stringify(payload === undefined ? null : payload);
+    if (isDeep(payload, DEPTH_MAX)) throw new RangeError(`it is nested deeper than ${DEPTH_MAX}`);
+    if (text === undefined) throw new TypeError("it is a function or a symbol");
+  } catch (cause) {
+    throw failure("invalid-payload", `the payload is no JSON: ${cause.message}`, { cause });
+  }
+  return { body: `"payload":${text}`, bytes: byteLength(text) };
+}
+
+function isDeep(value, left) {
+  return typeof value === "object" && value !== null && (!left || Object.values(value).some((each) => isDeep(each, left - 1)));
+}
+
+/** Put bytes in the place of their base64. */
+function decode(item) {
+  if (!("base64" in item)) return;
+  item.payload = Uint8Array.from(atob(item.base64), (letter) => letter.charCodeAt(0));
+  delete item.base64;
 }
