@@ -19,10 +19,9 @@ from gamecast.recording.options import require_pyarrow
 @click.argument("out", metavar="OUT_DIR", type=click.Path(path_type=Path, file_okay=False))
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document and nothing else.")
 def compact(session: str, out: Path, *, as_json: bool) -> None:
-    """Put the small files of a recorded session together, in a new session in OUT_DIR.
+    """Put the small files of a recorded session together. The result is a new session in OUT_DIR.
 
-    Recorders finish their files every few seconds, so a night has many thousands, and every reader of a session takes
-    time for each. OUT_DIR gets the same rows in a few files for each table and hour. SESSION is a directory or a URL,
+    Recorders finish their files every few seconds, so a night has many thousands, and every reader takes time for each. OUT_DIR gets the same rows in a few files for each table and hour. SESSION is a directory or a URL,
     and is only read: delete it when you have looked at the result. Unfinished and damaged files are copied as they
     are, so that an analysis still reports them. Compact a session when its servers have closed their connections.
 
