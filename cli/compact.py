@@ -21,9 +21,10 @@ from gamecast.recording.options import require_pyarrow
 def compact(session: str, out: Path, *, as_json: bool) -> None:
     """Put the small files of a recorded session together. The result is a new session in OUT_DIR.
 
-    Recorders finish their files every few seconds, so a night has many thousands, and every reader takes time for each. OUT_DIR gets the same rows in a few files for each table and hour. SESSION is a directory or a URL,
-    and is only read: delete it when you have looked at the result. Unfinished and damaged files are copied as they
-    are, so that an analysis still reports them. Compact a session when its servers have closed their connections.
+    Recorders finish their files every few seconds, so a night has many thousands, and every reader takes time for each.
+    OUT_DIR gets the same rows in a few files for each table and hour. SESSION is a directory or a URL, and is only
+    read: delete it when you have looked at the result. Unfinished and damaged files are copied as they are, so that an
+    analysis still reports them. Compact a session when its servers have closed their connections.
 
     \b
     Example:
