@@ -105,6 +105,10 @@ class LastingClient:
             except ENDED:
                 await self._next(session)
 
+    async def caught_up(self, region: str, position: str) -> None:
+        """As `Client.caught_up`, in this session."""
+        await self._client.caught_up(region, position)
+
     async def items(self) -> AsyncIterator[Event | Gap]:
         """Iterate over events, gaps and states in order, over all sessions, until it is closed."""
         while not self._is_closed:

@@ -8,11 +8,13 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from adapters.embedded.ports import free_port
 from adapters.embedded.server import EmbeddedServer
-from tests.patience import scaled
+from tests.patience import patience, scaled
 
 PAGE = (Path(__file__).parents[3] / "docs" / "drop-ins.md").read_text(encoding="utf-8")
 PROGRAMS = {
@@ -73,3 +75,53 @@ async def test_players_of_two_workers_see_one_order(tmp_path: Path) -> None:
     assert len(orders) == 4
     assert all(order == orders[0] for order in orders)
     assert len({tuple(event) for event in orders[0]}) == 80
+
+
+async def test_clients_of_two_servers_see_one_order(tmp_path: Path) -> None:
+    socketio = pytest.importorskip("socketio", reason="needs python-socketio: pip install 'gamecast[socketio]'")
+    pytest.importorskip("aiohttp", reason="needs aiohttp: pip install 'gamecast[gateway]'")
+    (tmp_path / "rooms.py").write_text(PROGRAMS["rooms.py"], encoding="utf-8")
+    ports = free_port(), free_port()
+    orders: list[list[list[str]]] = [[], []]
+    all_came = asyncio.Event()
+    with EmbeddedServer() as server:
+        command = "env", f"GAMECAST_URL={server.url}", sys.executable, str(tmp_path / "rooms.py")
+        servers = [await asyncio.create_subprocess_exec(*command, str(port)) for port in ports]
+        clients = [socketio.AsyncClient() for _ in ports]
+        try:
+            async with patience(40):
+                for client, port, order in zip(clients, ports, orders, strict=True):
+
+                    def note(*said: str, order: list[list[str]] = order) -> None:
+                        order.append([*said])
+                        if all(len(each) == 80 for each in orders):
+                            all_came.set()
+
+                    client.on("said", note)
+                    await connected(client, f"http://127.0.0.1:{port}")
+                    for room in ("forest", "river"):
+                        await client.call("enter", room)
+                for number in range(20):
+                    for at, client in enumerate(clients):
+                        for room in ("forest", "river"):
+                            await client.emit("say", (room, f"{at} {number}"))
+                await all_came.wait()
+        finally:
+            for client in clients:
+                await client.disconnect()
+            for process in servers:
+                process.terminate()
+                await process.wait()
+    assert orders[0] == orders[1]
+
+
+async def connected(client: Any, url: str) -> None:
+    from socketio.exceptions import ConnectionError as NotThere
+
+    while True:
+        try:
+            await client.connect(url, transports=["websocket"])
+        except NotThere:  # the server is still starting
+            await asyncio.sleep(0.1)
+        else:
+            return
