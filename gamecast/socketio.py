@@ -115,6 +115,10 @@ class GamecastManager(AsyncPubSubManager):  # type: ignore[misc]  # python-socke
         await super().leave_room(sid, namespace, room)
         await self._settle(namespace, room)
 
+    async def open(self) -> None:
+        """Connect now. Otherwise the first client or emit does, which takes longer then."""
+        await self._opened()
+
     async def close(self) -> None:
         """Disconnect from the network; an emit connects again."""
         client, self._client = self._client, None

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -306,6 +306,27 @@ async def test_nothing_is_lost_and_groups_stay_when_redis_restarts(layers: Layer
         second = await receive(other, channels[1], 200)
         assert first == second
         assert len({(message["by"], message["group"], message["number"]) for message in first}) == 200
+        for each in (layer, other):
+            await each.close_connections()
+
+
+async def test_a_layer_goes_on_when_redis_comes_back_with_nothing(layers: Layers) -> None:
+    async with EmbeddedServer(settings={"save": '""'}) as server:
+        layer, other = layers(server.url), layers(server.url)
+        channel = await layer.new_channel()
+        await layer.group_add("forest", channel)
+        received = asyncio.create_task(receive(layer, channel))
+        waiting = asyncio.create_task(receive(layer, "work"))
+        await asyncio.sleep(0.1)
+        server.kill()
+        await server.restart_async()
+        async with patience(30):
+            while not (received.done() and waiting.done()):
+                with suppress(gamecast.GamecastError):
+                    await other.group_send("forest", {"type": "again"})
+                    await other.send("work", {"type": "again"})
+                await asyncio.sleep(0.05)
+        assert await received == await waiting == [{"type": "again"}]
         for each in (layer, other):
             await each.close_connections()
 

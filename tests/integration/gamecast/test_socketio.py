@@ -6,7 +6,7 @@ import asyncio
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +53,7 @@ class Server:
 
     async def client(self, *rooms: str) -> Player:
         player = Player()
-        await player.sio.connect(f"http://127.0.0.1:{self._port}", transports=["websocket"])
+        await player.sio.connect(f"http://127.0.0.1:{self._port}", transports=["websocket"], wait_timeout=20)
         self._stack.push_async_callback(player.sio.disconnect)
         for room in rooms:
             await player.sio.call("join", room)
@@ -234,6 +234,23 @@ async def test_nothing_is_lost_and_one_order_holds_while_redis_is_killed_and_res
         assert len({*first}) == len(first) == 200
         await one.sio.emit("event", "after", room="river")
         assert (await players[1].events(201))[-1] == "after"
+        for server in (one, other):
+            await finish(server.manager)
+
+
+async def test_a_server_goes_on_when_redis_comes_back_with_nothing(servers: Servers) -> None:
+    async with EmbeddedServer(settings={"save": '""'}) as redis:
+        one, other = await servers(redis.url), await servers(redis.url)
+        players = [await server.client("forest") for server in (one, other)]
+        redis.kill()
+        await redis.restart_async()
+        async with patience(30):
+            for server, player in zip((other, one), players, strict=True):
+                while "again" not in player.came:
+                    with suppress(gamecast.GamecastError):
+                        await server.sio.emit("event", "again", room="forest")
+                    await asyncio.sleep(0.05)
+            assert await one.sio.call("event", "?", to=players[1].sid, timeout=20) == "seen"
         for server in (one, other):
             await finish(server.manager)
 
