@@ -7,7 +7,6 @@ several threads.
 from __future__ import annotations
 
 import asyncio
-import os
 import threading
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Iterator
@@ -23,6 +22,7 @@ from gamecast.client.history import ReplayOrder, Since
 from gamecast.client.keys import NO_CONDITION, OnlyIf, Regions
 from gamecast.client.watching import Handlers, SomeGapHandler, SomeHandler, Status
 from gamecast.event import Event, Gap, JointEvent, Receipt, State, Statistics
+from gamecast.loopthread import shared_loop
 from gamecast.recording.options import RecordingStatistics
 from sequencing.errors import BufferFull, NotConnected, UsageError
 from sequencing.plan import Plan
@@ -70,7 +70,7 @@ class BlockingClient:
         """Connect to the network; raises what `gamecast.Client.open` does."""
         if self._loop is not None:
             raise UsageError("a connection opens once: make another one with gamecast.blocking.connect()")
-        self._loop = _loop.enter()
+        self._loop = shared_loop.enter()
         try:
             self._wait(self._client.open())
         except BaseException:
@@ -81,7 +81,7 @@ class BlockingClient:
     def reconnect(self) -> Self:
         """Close the rest of the connection and open it again; see `gamecast.Client.reconnect`."""
         if self._loop is None:
-            self._loop = _loop.enter()
+            self._loop = shared_loop.enter()
         self._wait(self._client.reconnect())
         return self
 
@@ -148,7 +148,7 @@ class BlockingClient:
 
         An event that can never be published fails in the future, too.
         """
-        if not self._room.acquire(blocking=not _loop.is_here()):
+        if not self._room.acquire(blocking=not shared_loop.is_here()):
             raise BufferFull("a callback cannot wait until there is room: publish from a thread of yours")
         try:
             future = self._submit(self._client.publish(region, payload, key=key, only_if=only_if))
@@ -289,7 +289,7 @@ class BlockingClient:
                 self._leave()
 
     def _wait(self, call: Coroutine[Any, Any, Result]) -> Result:
-        if _loop.is_here():
+        if shared_loop.is_here():
             call.close()
             raise UsageError(
                 "a callback of a future runs where the answers come in, and would wait for itself: use publish_async, "
@@ -301,7 +301,7 @@ class BlockingClient:
         if self._loop is None:
             call.close()
             raise NotConnected
-        if not _loop.carries(self._loop):
+        if not shared_loop.carries(self._loop):
             call.close()
             raise UsageError("this connection is of the process that opened it, and this is a fork: open another one")
         return asyncio.run_coroutine_threadsafe(call, self._loop)
@@ -309,64 +309,7 @@ class BlockingClient:
     def _leave(self) -> None:
         if self._loop is not None:
             loop, self._loop = self._loop, None
-            _loop.leave(loop)
-
-
-class _SharedLoop:
-    """One event loop in one thread for all blocking connections of the process, while there are any.
-
-    One, because connections to a ``memory://`` network must live in one loop.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._users = 0
-        self._running: tuple[asyncio.AbstractEventLoop, threading.Thread] | None = None
-
-    def enter(self) -> asyncio.AbstractEventLoop:
-        with self._lock:
-            if self._running is None:
-                loop = asyncio.new_event_loop()
-                self._running = loop, threading.Thread(target=loop.run_forever, name="gamecast", daemon=True)
-                self._running[1].start()
-            self._users += 1
-            return self._running[0]
-
-    def carries(self, loop: asyncio.AbstractEventLoop) -> bool:
-        """Return whether this is the loop that runs: a fork has a copy that does not run."""
-        return self._running is not None and self._running[0] is loop
-
-    def forget(self) -> None:
-        """Reset the state, in a fork."""
-        self._lock, self._users, self._running = threading.Lock(), 0, None
-
-    def is_here(self) -> bool:
-        """Return whether this is the loop's own thread."""
-        return self._running is not None and self._running[1] is threading.current_thread()
-
-    def leave(self, loop: asyncio.AbstractEventLoop) -> None:
-        with self._lock:
-            if not self.carries(loop):
-                return
-            self._users -= 1
-            if not self._users and self._running is not None:
-                (_, thread), self._running = self._running, None
-                asyncio.run_coroutine_threadsafe(_cancel_rest(), loop).result()
-                loop.call_soon_threadsafe(loop.stop)
-                thread.join()
-                loop.close()
-
-
-async def _cancel_rest() -> None:
-    """Cancel the tasks that still run, as `asyncio.run` does when it ends: they may wait for a server that hangs."""
-    rest = asyncio.all_tasks() - {asyncio.current_task()}
-    for task in rest:
-        task.cancel()
-    await asyncio.gather(*rest, return_exceptions=True)
-
-
-_loop = _SharedLoop()
-os.register_at_fork(after_in_child=_loop.forget)
+            shared_loop.leave(loop)
 
 
 def _but_of(items: Iterable[Event | Gap], is_left: Callable[[str], bool]) -> Iterator[Event | Gap]:

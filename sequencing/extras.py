@@ -31,6 +31,9 @@ EXTRA_OF = {
     "locust": "loadtest",
     "websocket": "loadtest",
     "matplotlib": "plots",
+    "channels": "channels",
+    "msgpack": "channels",
+    "socketio": "socketio",
 }
 """Module → the extra that brings it; where several do, the smallest."""
 

@@ -12,7 +12,12 @@ from sequencing.extras import EXTRA_OF, first_missing, needed_by, require
 
 ROOT = Path(__file__).parents[3]
 
-DISTRIBUTION_OF = {"jwt": "pyjwt", "opentelemetry": "opentelemetry-sdk", "websocket": "websocket-client"}
+DISTRIBUTION_OF = {
+    "jwt": "pyjwt",
+    "opentelemetry": "opentelemetry-sdk",
+    "socketio": "python-socketio",
+    "websocket": "websocket-client",
+}
 WITH_ANOTHER = {"cryptography", "gevent"}  # with pyjwt[crypto] and locust
 
 
