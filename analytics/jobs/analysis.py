@@ -22,7 +22,7 @@ from analytics.jobs.numbering import Numbering, number
 from analytics.jobs.order import Order, audit_order, audit_publishers, audit_repetitions
 from analytics.jobs.probes import direct_from_probes
 from analytics.jobs.slices import DELIVERIES_PER_SLICE, Slices, cut
-from analytics.jobs.spark import set_for
+from analytics.jobs.spark import beside_each_other, set_for
 from analytics.jobs.stages import measure_stages
 from analytics.jobs.stamp_audit import StampAudit, audit_stamps
 from analytics.jobs.stretch import Stretch, measure_stretch, path_nodes_of, quantile
@@ -221,32 +221,24 @@ def analyse(
     numbering = number(sources["deliveries"], cells, times=causal)
     on_stage("cutting the orders into slices")
     slices = cut(numbering, deliveries=deliveries, deliveries_per_slice=deliveries_per_slice)
-    audit = audit_all(sources, numbering, slices, cells, causal=causal, on_stage=on_stage)
-    for name in audit.losses.silent:
-        quarantine.add("subscriber", "in a region, and without any delivery", examples=[name])
-    on_stage("measuring stretch")
     stepped = find_clock_steps(sources["deliveries"]).collect()
     for row in stepped:
         example = f"{row['subscriber']}: by {row['worst_ms']:.0f} ms at most"
         quarantine.add("clock", "set back while it was recorded", count=row["steps"], examples=[example])
-    ways = direct(cells) if direct is not None else direct_from_probes(sources["probes"], cells)
-    paths = path_nodes_of(sources["epochs"])
-    stretch = measure_stretch(cells, ways, path_nodes=paths, stepped=[row["subscriber"] for row in stepped])
-    tables = _tables(stretch)
-    on_stage("measuring each minute")
     plan = read_plan(sources["epochs"])
-    minutes = count_minutes(sources["deliveries"], ways).persist()
-    tables["delays"] = _rows(histogram_of(minutes).orderBy("session", "bucket"))
-    lines = measure_timeline(sources.tables, minutes, plan)
-    minutes.unpersist()
-    tables["timeline"] = lines.pop("all", [])
-    tables |= {f"timeline_by_{kind}": rows for kind, rows in sorted(lines.items())}
-    turns = find_turns({**lines, "all": tables["timeline"]}, _epochs_by_minute(sources["epochs"]))
-    on_stage("finding where the time goes")
-    tables["stages"] = measure_stages(sources.tables)
-    tables["subscriber_delays"] = _subscriber_delays(cells)
-    on_stage("measuring load")
-    load = measure_load(sources.tables, cells, plan)
+    with beside_each_other(deliveries) as aside:
+        audited = aside(lambda: audit_all(sources, numbering, slices, cells, causal=causal, on_stage=on_stage))
+        timed = aside(
+            lambda: _measure_times(
+                sources, cells, direct, plan, stepped=[row["subscriber"] for row in stepped], on_stage=on_stage
+            )
+        )
+        staged = aside(lambda: measure_stages(sources.tables))
+        loaded = aside(lambda: measure_load(sources.tables, cells, plan))
+    audit, times, load = audited(), timed(), loaded()
+    for name in audit.losses.silent:
+        quarantine.add("subscriber", "in a region, and without any delivery", examples=[name])
+    tables = {**times.tables, "stages": staged(), "subscriber_delays": _subscriber_delays(cells)}
     membership = [
         (row["subscriber"], row["region"])
         for row in cells.select("subscriber", "region").distinct().orderBy("subscriber", "region").collect()
@@ -257,14 +249,14 @@ def analyse(
         deliveries,
         sources.sessions,
         tables,
-        stretch.left_out,
+        times.left_out,
         audit,
         load,
         _advise(membership, load, tables, plan),
         quarantine,
         tuple(_notes(sources, cells, audit)),
         membership,
-        turns,
+        times.turns,
     )
     if dropped := ", ".join(f"{rows:,} of {what}" for what, rows in found.unrecorded.items()):
         lacking = f"recorders dropped rows ({dropped}): what they lack is not judged, or counts as lost"
@@ -272,6 +264,39 @@ def analyse(
     slices.release()
     cells.unpersist()
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Times:
+    """Tables of stretch, delays and minutes; deliveries without a direct way; turns."""
+
+    tables: dict[str, Sequence[Mapping[str, Any]]]
+    left_out: Mapping[str, int]
+    turns: tuple[Turn, ...]
+
+
+def _measure_times(
+    sources: Sources,
+    cells: DataFrame,
+    direct: MakeDirect | None,
+    plan: Mapping[str, Sequence[str]],
+    *,
+    stepped: Sequence[str],
+    on_stage: OnStage,
+) -> _Times:
+    on_stage("measuring stretch")
+    ways = direct(cells) if direct is not None else direct_from_probes(sources["probes"], cells)
+    stretch = measure_stretch(cells, ways, path_nodes=path_nodes_of(sources["epochs"]), stepped=stepped)
+    tables = _tables(stretch)
+    on_stage("measuring each minute")
+    minutes = count_minutes(sources["deliveries"], ways).persist()
+    tables["delays"] = _rows(histogram_of(minutes).orderBy("session", "bucket"))
+    lines = measure_timeline(sources.tables, minutes, plan)
+    minutes.unpersist()
+    turns = find_turns(lines, _epochs_by_minute(sources["epochs"]))
+    tables["timeline"] = lines.pop("all", [])
+    tables |= {f"timeline_by_{kind}": rows for kind, rows in sorted(lines.items())}
+    return _Times(tables, stretch.left_out, turns)
 
 
 def audit_all(

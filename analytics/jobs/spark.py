@@ -6,10 +6,11 @@ import os
 import sys
 import tempfile
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from sequencing.errors import OtherSideError
 from sequencing.extras import needed_by
@@ -29,6 +30,8 @@ BRIEF_BYTES_MAX = 16 * 1024 * 1024
 """Of files with less than this, the analysis takes longer to compile than to run."""
 
 LAST_LINES = 5
+PIECES_AT_ONCE = 4
+Out = TypeVar("Out")
 
 
 class SparkUnavailable(OtherSideError):
@@ -87,6 +90,24 @@ def set_for(spark: SparkSession, *, deliveries: int) -> None:
     spark.conf.set("spark.sql.adaptive.enabled", str(large).lower())
     spark.conf.set("spark.sql.codegen.wholeStage", str(large).lower())
     spark.conf.set("spark.sql.codegen.factoryMode", "FALLBACK" if large else "NO_CODEGEN")
+
+
+@contextmanager
+def beside_each_other(deliveries: int) -> Iterator[Callable[[Callable[[], Out]], Callable[[], Out]]]:
+    """Yield a function that takes a piece of work, and returns a function for its result, or its error.
+
+    Of few deliveries, most of the time is planning and waiting, so pieces run in threads. Otherwise each has Spark for
+    itself. All are done at the end of the context.
+    """
+    with ThreadPoolExecutor(PIECES_AT_ONCE) as threads:
+
+        def start(work: Callable[[], Any]) -> Callable[[], Any]:
+            if deliveries <= SMALL:
+                return threads.submit(work).result
+            done = work()
+            return lambda: done
+
+        yield start
 
 
 def cores(spark: SparkSession) -> int:

@@ -217,8 +217,8 @@ export class Client {
     /** "waiting" for a connection, "open" or "closed". */
     this.status = "waiting";
     this.#beatAt = Date.now();
+    // Without a connection, Node would end for lack of anything to wait for.
     this.#beating = setInterval(() => this.#beat(), 1000);
-    this.#beating.unref?.();
     globalThis.addEventListener?.("online", this.#online);
     queueMicrotask(() => this.#open());  // after the program has attached its handlers
   }
@@ -412,6 +412,7 @@ export class Client {
     for (const id of [...this.#leaving.keys()]) this.#settle(this.#leaving, id);
     const waiting = [...this.#publishes.values()].sort((one, other) => other.sent - one.sent);
     this.#ready = true;
+    this.#beating.unref?.();
     for (const entry of waiting) this.#sayPublish(entry);
     this.#become("open");
   }
@@ -583,6 +584,7 @@ export class Client {
     this.#socket = null;
     this.#askedAt = 0;
     if (this.#closed) return;
+    this.#beating.ref?.();
     if (FINAL[code]) return this.#end(failure(FINAL[code], reason || "refused"));
     if (code === 4001 || code === 4010) {
       const error = failure(code === 4010 ? "expired" : "unauthorized", reason || "no good token");

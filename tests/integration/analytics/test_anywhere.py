@@ -152,7 +152,12 @@ def test_a_copy_under_another_name_is_put_aside_and_each_file_is_hashed_once(
     assert len(hashed) == len(set(hashed)) == 5
 
 
-def test_damage_inside_a_table_of_any_kind_is_found(spark: SparkSession, session: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("who", ["driver", "spark"])
+def test_damage_inside_a_table_of_any_kind_is_found(
+    spark: SparkSession, session: Path, tmp_path: Path, who: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if who == "spark":  # as for tables that are not little
+        monkeypatch.setattr(reading, "LITTLE_BYTES", 0)
     copied = tmp_path / "copied"
     shutil.copytree(session, copied)
     [file, *_] = sorted((copied / "publishes").rglob("*.parquet"))
