@@ -125,3 +125,54 @@ async def connected(client: Any, url: str) -> None:
             await asyncio.sleep(0.1)
         else:
             return
+
+
+@pytest.mark.parametrize("program", ["with_aiohttp.py", "with_fastapi.py", "with Starlette"])
+async def test_browsers_of_two_processes_see_one_order(program: str, tmp_path: Path) -> None:
+    aiohttp = pytest.importorskip("aiohttp", reason="needs aiohttp: pip install 'gamecast[gateway]'")
+    text = PROGRAMS["with_aiohttp.py" if program == "with_aiohttp.py" else "with_fastapi.py"]
+    if program != "with_aiohttp.py":
+        pytest.importorskip("fastapi" if "fastapi" in program else "starlette")
+        pytest.importorskip("uvicorn")
+    if program == "with Starlette":
+        text = text.replace("from fastapi import FastAPI, WebSocket, WebSocketDisconnect", STARLETTE)
+        text = text.replace("app = FastAPI(lifespan=world)\n", "").replace('@app.websocket("/play")\n', "")
+        app = 'app = Starlette(routes=[WebSocketRoute("/play", play)], lifespan=world)'
+        assert app in PAGE
+        text = text.replace('if __name__ == "__main__":', f'{app}\n\nif __name__ == "__main__":')
+    file = tmp_path / "program.py"
+    file.write_text(text, encoding="utf-8")
+    ports = free_port(), free_port()
+    with EmbeddedServer() as server:
+        command = "env", f"GAMECAST_URL={server.url}", sys.executable, str(file)
+        servers = [await asyncio.create_subprocess_exec(*command, str(port)) for port in ports]
+        try:
+            async with patience(40), aiohttp.ClientSession() as session:
+                sockets = [await opened(session, f"http://127.0.0.1:{port}/play") for port in ports for _ in range(2)]
+                for number in range(20):
+                    for at, socket in enumerate(sockets):
+                        await socket.send_json([("forest", "river")[(at + number) % 2], f"{at} {number}"])
+                orders = [[await socket.receive_json() for _ in range(80)] for socket in sockets]
+                for socket in sockets:
+                    await socket.close()
+        finally:
+            for process in servers:
+                process.terminate()
+                await process.wait()
+    assert all(order == orders[0] for order in orders)
+    assert len({tuple(event) for event in orders[0]}) == 80
+
+
+STARLETTE = """from starlette.applications import Starlette
+from starlette.routing import WebSocketRoute
+from starlette.websockets import WebSocket, WebSocketDisconnect"""
+
+
+async def opened(session: Any, url: str) -> Any:
+    from aiohttp import ClientError
+
+    while True:
+        try:
+            return await session.ws_connect(url)
+        except ClientError:  # the server is still starting
+            await asyncio.sleep(0.1)
