@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import textwrap
 import time
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -34,6 +35,9 @@ _MARKS: Mapping[Level, tuple[str, str]] = {
 }
 
 
+_LEVELS: tuple[Level, ...] = ("ok", "warning", "problem")
+
+
 @click.command()
 @click.argument("url", envvar="GAMECAST_URL")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
@@ -57,14 +61,27 @@ def doctor(context: click.Context, url: str, *, as_json: bool) -> None:
         click.echo(orjson.dumps(report, option=orjson.OPT_INDENT_2))
     else:
         console = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
-        for finding in findings:
+        verdict = f"{counted(problems, 'problem')}, {counted(warnings, 'warning')}"
+        console.print(verdict)
+        # What is wrong first; a reader may not scroll.
+        for finding in sorted(findings, key=lambda each: -_LEVELS.index(each.level)):
             mark, style = _MARKS[finding.level]
-            console.print(Text(mark, style=style), Text(f"{printable(finding.subject)}: {printable(finding.seen)}"))
+            lines = _wrapped(f"{finding.subject}: {finding.seen}", "  ", "")
+            console.print(Text(mark, style=style), Text(lines))
             if finding.advice:
-                console.print(Text(f"    → {printable(finding.advice)}"))
-        console.print(f"{counted(problems, 'problem')}, {counted(warnings, 'warning')}")
+                console.print(Text(_wrapped(finding.advice, "      ", "    → ")))
+        console.print(verdict)
     if problems:
         context.exit(INFRASTRUCTURE)
+
+
+def _wrapped(text: str, indent: str, first: str) -> str:
+    """Return lines of at most 80 columns, with the mark before the first one; long words, such as URLs, stay whole."""
+    room = 80 if first else 80 - len(indent)
+    return textwrap.fill(
+        printable(text), room, initial_indent=first, subsequent_indent=indent, break_long_words=False,
+        break_on_hyphens=False,
+    )  # fmt: skip
 
 
 async def findings_of(url: str) -> list[Finding]:

@@ -52,6 +52,12 @@ class ServerState:
     writes_need: int | None = None
     disk_wanted: bool = False
     """Whether what was written must be on disk before it is acknowledged, by its URL."""
+    product: str = "Redis"
+    """Whose server it is, with its version: Redis, Valkey, Dragonfly, KeyDB."""
+    loads_truncated: bool | None = None
+    """Whether it starts from an AOF whose end is missing (aof-load-truncated)."""
+    output_bytes_max: int = 0
+    """Bytes that may wait for one reader before it is disconnected; 0 is no limit."""
 
     @property
     def keeps_all(self) -> bool:
@@ -137,6 +143,9 @@ class ServerProbe:
             replicas_wanted=own.replicas,
             writes_need=whole(await self._setting("min-replicas-to-write") or "") if own.replicas else None,
             disk_wanted=own.durability == "disk",
+            product=product_of(info),
+            loads_truncated=_is_yes(await self._setting("aof-load-truncated")),
+            output_bytes_max=_limit_of_readers(await self._setting("client-output-buffer-limit") or ""),
         )
 
     async def _setting(self, name: str) -> str | None:
@@ -165,6 +174,28 @@ _CODES: Mapping[type[Exception], str] = {
     exceptions.OutOfMemoryError: "OOM ",
     exceptions.ReadOnlyError: "READONLY ",
 }
+
+
+def product_of(info: Mapping[str, str]) -> str:
+    """Return whose server answered INFO, and its own version if that is another number than Redis's."""
+    if version := info.get("dragonfly_version", ""):
+        return f"Dragonfly {version.removeprefix('df-').removeprefix('v')}"
+    if info.get("server_name") == "valkey" or "valkey_version" in info:
+        return f"Valkey {info.get('valkey_version', '')}".strip()
+    if info.get("executable", "").endswith("keydb-server"):
+        return "KeyDB"
+    return "Redis"
+
+
+def _is_yes(value: str | None) -> bool | None:
+    return None if value is None else value == "yes"
+
+
+def _limit_of_readers(limits: str) -> int:
+    """Return the hard limit for normal clients, of the form ``normal 0 0 0 replica 268435456 67108864 60 …``."""
+    words = limits.split()
+    place = words.index("normal") + 1 if "normal" in words[:-1] else len(words)
+    return whole(words[place]) if place < len(words) else 0
 
 
 def text(value: Any) -> str:

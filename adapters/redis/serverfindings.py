@@ -22,7 +22,12 @@ def server_findings(subject: str, server: ServerState) -> Iterator[Finding]:
     if not server.version:
         yield Finding("problem", subject, "does not answer INFO, which gamecast needs", "let the user run INFO")
         return
-    yield Finding("ok", subject, f"Redis {server.version}")
+    if server.product.startswith("Dragonfly"):
+        seen = f"is {server.product}, whose scripts cannot use keys that they were not given: no plan can be installed"
+        yield Finding("problem", subject, seen, "use Redis 6.2 or later, or Valkey")
+        return
+    has_number = server.product[-1].isdigit()
+    yield Finding("ok", subject, server.product if has_number else f"{server.product} {server.version}")
     if server.role == "slave":
         yield Finding("problem", subject, "is a replica, which accepts no writes", "use the URL of its primary")
     policy = server.memory_policy
@@ -38,6 +43,7 @@ def server_findings(subject: str, server: ServerState) -> Iterator[Finding]:
         )
     yield _memory(subject, server)
     yield _persistence(subject, server)
+    yield from _settings(subject, server)
     if server.replicas_wanted:
         yield from _replication(subject, server)
     if server.disk_wanted and (not server.append_only or server.appendfsync == "no"):
@@ -84,6 +90,16 @@ def _persistence(subject: str, server: ServerState) -> Finding:
         case _:
             seen = "appendonly yes, but it does not report appendfsync (CONFIG is refused): see its configuration"
     return Finding("warning", subject, seen, advice)
+
+
+def _settings(subject: str, server: ServerState) -> Iterator[Finding]:
+    if server.append_only and server.loads_truncated is False:
+        seen = "aof-load-truncated no: after a power cut it does not start, though what is torn was not acknowledged"
+        yield Finding("warning", subject, seen, "CONFIG SET aof-load-truncated yes, and the same in redis.conf")
+    if limit := server.output_bytes_max:
+        seen = f"client-output-buffer-limit normal: it disconnects readers for whom {size_text(limit)} wait"
+        advice = 'CONFIG SET client-output-buffer-limit "normal 0 0 0", and the same in redis.conf'
+        yield Finding("warning", subject, seen, advice)
 
 
 def _replication(subject: str, server: ServerState) -> Iterator[Finding]:

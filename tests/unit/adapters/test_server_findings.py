@@ -1,0 +1,102 @@
+"""What the doctor finds of one server, and how it says so."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from click.testing import CliRunner
+
+from adapters.redis.examination import Finding
+from adapters.redis.probe import ServerState, _limit_of_readers, product_of
+from adapters.redis.serverfindings import server_findings
+from cli import doctor as doctor_command
+from cli.doctor import doctor
+
+FINE = ServerState(
+    run="r1",
+    pid=1,
+    version="7.2.4",
+    role="master",
+    memory_bytes=1_000_000,
+    memory_bytes_max=0,
+    machine_bytes=10**10,
+    memory_policy="noeviction",
+    append_only=True,
+    appendfsync="always",
+    save="",
+    clock_ahead_ms=0.0,
+    round_trip_ms=0.5,
+    loads_truncated=True,
+)
+
+
+def wrong(**fields: object) -> list[Finding]:
+    return [each for each in server_findings("control", replace(FINE, **fields)) if each.level != "ok"]  # type: ignore[arg-type]
+
+
+def test_a_good_server_is_fine() -> None:
+    assert wrong() == []
+    assert next(iter(server_findings("n1", FINE))).seen == "Redis 7.2.4"
+    assert wrong(loads_truncated=None) == [], "what is not reported is not judged"
+
+
+@pytest.mark.parametrize(
+    ("info", "product"),
+    [
+        ({"redis_version": "7.2.4"}, "Redis"),
+        ({"redis_version": "7.2.4", "server_name": "valkey", "valkey_version": "9.1.0"}, "Valkey 9.1.0"),
+        ({"redis_version": "7.4.0", "dragonfly_version": "df-v1.25.1"}, "Dragonfly 1.25.1"),
+        ({"redis_version": "6.3.4", "executable": "/usr/bin/keydb-server"}, "KeyDB"),
+    ],
+)
+def test_servers_are_known_by_name(info: dict[str, str], product: str) -> None:
+    assert product_of(info) == product
+
+
+def test_dragonfly_is_refused_by_name_with_the_reason() -> None:
+    [found] = wrong(product="Dragonfly 1.25.1")
+    assert (found.level, "Dragonfly 1.25.1, whose scripts cannot" in found.seen) == ("problem", True)
+
+
+def test_settings_that_hurt_in_an_incident_are_named_with_their_cure() -> None:
+    [found] = wrong(loads_truncated=False)
+    assert (found.level, found.advice[:36]) == ("warning", "CONFIG SET aof-load-truncated yes, a")
+    [found] = wrong(output_bytes_max=64_000_000)
+    assert "disconnects readers for whom 64.0 MB wait" in found.seen
+    assert wrong(append_only=False, loads_truncated=False)[0].seen.startswith("appendonly no")
+
+
+@pytest.mark.parametrize(
+    ("limits", "size"),
+    [
+        ("normal 0 0 0 slave 268435456 67108864 60 pubsub 33554432 8388608 60", 0),
+        ("slave 268435456 67108864 60 normal 1048576 0 0", 1_048_576),
+        ("", 0),
+        ("normal", 0),
+    ],
+)
+def test_the_limit_for_readers_is_that_of_normal_clients(limits: str, size: int) -> None:
+    assert _limit_of_readers(limits) == size
+
+
+def test_the_verdict_comes_first_and_last_and_what_is_wrong_before_what_is_fine(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    long = "words " * 40
+    findings = [
+        Finding("ok", "n1", "fine"),
+        Finding("warning", "n2", long, long),
+        Finding("problem", "n3", f"redis://{'x' * 100} is away", "start it"),
+    ]
+
+    async def found(_: str) -> list[Finding]:
+        return findings
+
+    monkeypatch.setattr(doctor_command, "findings_of", found)
+    done = CliRunner().invoke(doctor, ["redis://127.0.0.1"])
+    lines = done.output.splitlines()
+    assert (done.exit_code, lines[0], lines[-1]) == (3, "1 problem, 1 warning", "1 problem, 1 warning")
+    marks = [line[0] for line in lines[1:-1] if not line.startswith(" ")]
+    assert marks == ["\u2717", "!", "\u2713"]
+    assert all(len(line) <= 80 for line in lines if "xxx" not in line)
