@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import re
+import shutil
+import subprocess
+import sys
 from contextlib import AsyncExitStack
 from pathlib import Path
 from urllib.parse import urlsplit
+
+import click
+import pytest
 
 import gamecast
 from adapters.embedded.replicated import online_replicas
 from adapters.embedded.server import EmbeddedServer
 from cli.doctor import findings_of
+from cli.main import cli
 from tests.events import take
 from tests.integration.adapters.test_cluster import until
 
@@ -55,3 +62,44 @@ def test_the_compose_file_uses_these_files_and_names() -> None:
     assert {name for pair in monitored for name in pair} <= services
     for urls in re.findall(r"redis\+sentinel://([\w,-]+)/(\w+)", text):
         assert set(urls[0].split(",")) | {urls[1]} <= services
+
+
+@pytest.mark.parametrize("command", ["check rules alerts.yaml", "test rules alerts.test.yaml"])
+def test_the_alerts_are_rules_that_fire_when_they_should(command: str) -> None:
+    promtool = shutil.which("promtool")
+    if promtool is None:
+        pytest.skip("promtool is not installed: apt-get install prometheus")
+    done = subprocess.run(
+        [promtool, *command.split()], cwd=DEPLOY / "prometheus", capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_alerts_use_metrics_that_a_gateway_has() -> None:
+    used = set(re.findall(r"\bgamecast_\w+", (DEPLOY / "prometheus" / "alerts.yaml").read_text()))
+    folder = Path(__file__).parents[3] / "adapters" / "gateway"
+    text = "".join((folder / name).read_text() for name in ("metrics.py", "networkmetrics.py"))
+    made = set(re.findall(r'"(gamecast_\w+)"', text)) | {
+        f"gamecast_gateway_{name}" for name in re.findall(r'\("(\w+)", "', text)
+    }
+    assert {name.removesuffix("_total").removesuffix("_bucket") for name in used} <= made
+
+
+@pytest.mark.parametrize("unit", sorted((DEPLOY / "systemd").glob("*.service")), ids=lambda file: file.name)
+def test_systemd_takes_the_units(unit: Path, tmp_path: Path) -> None:
+    analyze = shutil.which("systemd-analyze")
+    if analyze is None:
+        pytest.skip("systemd-analyze is not installed: apt-get install systemd")
+    text = unit.read_text()
+    started = re.search(r"^ExecStart=\S+/gamecast (.*)$", text, re.MULTILINE)
+    assert started is not None
+    words = started.group(1).replace("%i", "n1").split()
+    command = cli.get_command(click.Context(cli), words[0])
+    assert command is not None
+    options = {name for each in command.params for name in each.opts}
+    assert {word for word in words if word.startswith("--")} <= options
+    copy = tmp_path / unit.name
+    copy.write_text(re.sub(r"^ExecStart=\S+", f"ExecStart={sys.executable}", text, flags=re.MULTILINE))
+    done = subprocess.run([analyze, "verify", str(copy)], capture_output=True, text=True, check=False)
+    complaints = [line for line in done.stderr.splitlines() if unit.stem.rstrip("@") in line]
+    assert complaints == []
