@@ -15,7 +15,8 @@ INDENTS = 6
 
 
 def command_of(name: str) -> click.Command:
-    """Import the module of this name in this package, and return its command."""
+    """Import the module of this name in this package, with underscores for hyphens, and return its command."""
+    name = name.replace("-", "_")
     command = getattr(import_module(f"{__package__}.{name}"), name)
     assert isinstance(command, click.Command), f"{name} is not a command"
     return command

@@ -38,12 +38,13 @@ SECTIONS = {
     "Measure": {
         "bench": "Measure gamecast beside its alternatives.",
         "capacity": "Find the highest rate at which delays stay within bounds.",
+        "gateway-conformance": "Judge a client of the gateway, in any language.",
         "chaos": "Run a real network under injected faults, and judge it.",
         "loadtest": "Put load on a network, and check the deliveries of all clients.",
     },
     "Research": {"lab": "Simulate, explore and compare protocols."},
 }
-"""Heading → name, which is also that of its module and of the command there → the first sentence of its help."""
+"""Heading → name, which is also that of its module (but for hyphens) → the first sentence of its help."""
 
 MOVED = {name: f"gamecast lab {name}" for name in ("simulate", "compare", "classify", "step")}
 

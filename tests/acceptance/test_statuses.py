@@ -101,6 +101,7 @@ ROWS = {
     ),
     "manager": Row("--control {nowhere}", reaches="--control {nowhere} --wait-s 0"),
     "gateway": Row("{nowhere}", reaches="{nowhere} --port 0"),
+    "gateway-conformance": Row("--list", quick=True),
     "token keygen": Row("--out {key}", quick=True, writes=("--out {out}",)),
     "token mint": Row("--keys {key} --subject ann", reads=("--keys {input} --subject ann",)),
     "token revoke": Row("{nowhere} --subject ann", reaches="{nowhere} --subject ann"),

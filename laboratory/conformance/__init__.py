@@ -1,0 +1,1 @@
+"""A gateway that plays every part of the WebSocket protocol to a client in any language, and judges what it reports."""
