@@ -22,6 +22,7 @@ const CONNECT_TIMEOUT_MS = 10_000;
 const MESSAGE_BYTES_MAX = 2 ** 24;
 // Timers of a sleeping machine stand still, and those of a hidden page are slow: only the server can say if it is there.
 const SLEEP_MS = 5000;
+const STEADY_MS = 5000;
 const PROBE_MS = 3000;
 const DEPTH_MAX = 64;
 // As JSON.stringify writes a surrogate without its other half, which is not Unicode.
@@ -190,7 +191,7 @@ export class Subscription {
 }
 
 export class Client {
-  #urls; #url; #options; #socket = null; #closed = false; #attempt = 0; #ready = false;
+  #urls; #url; #options; #socket = null; #closed = false; #attempt = 0; #openedAt = 0; #ready = false;
   #nextId = 1;
   #wanted = new Map();       // region → position after which to continue, null while none is known
   #joined = new Set();       // regions that the gateway has answered
@@ -405,13 +406,13 @@ export class Client {
     const since = this.positions;
     const regions = Object.keys(since);
     if (regions.length) this.#say({ type: "subscribe", id: "resume", regions, since });
-    else this.#attempt = 0;
     const given = (welcome.subscribe ?? []).filter((region) => !this.#wanted.has(region));
     if (given.length) this.subscribe(given).catch((error) => this.#report(error));
     for (const id of [...this.#joining.keys()]) this.#sayJoin(id, since);
     for (const id of [...this.#leaving.keys()]) this.#settle(this.#leaving, id);
     const waiting = [...this.#publishes.values()].sort((one, other) => other.sent - one.sent);
     this.#ready = true;
+    this.#openedAt = Date.now();
     this.#beating.unref?.();
     for (const entry of waiting) this.#sayPublish(entry);
     this.#become("open");
@@ -435,7 +436,6 @@ export class Client {
       this.#joined.add(region);
       if (this.#wanted.get(region) === null) this.#wanted.set(region, position);
     }
-    if (id === "resume") this.#attempt = 0;
     for (const [each, entry] of this.#joining) {
       if (each !== id && !(id === "resume" && entry.isResumed)) continue;
       const answered = entry.regions.map((region) => [region, regions[region] ?? this.#wanted.get(region)]);
@@ -580,6 +580,8 @@ export class Client {
 
   #gone(code, reason, waitMs) {
     const wasReady = this.#ready;
+    // A server that welcomes and closes at once is not there.
+    if (wasReady && Date.now() - this.#openedAt > STEADY_MS) this.#attempt = 0;
     this.#ready = false;
     this.#socket = null;
     this.#askedAt = 0;

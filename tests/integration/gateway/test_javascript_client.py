@@ -65,6 +65,21 @@ console.error = (...words) => (out.complaints ??= []).push(words.join(" "));
 """
 
 CASES: dict[str, tuple[str, Any]] = {
+    "a server that closes after each welcome is tried less and less often, also by a client without regions": (
+        """
+        for (const regions of [[], ["forest"]]) {
+          Server.all.length = 0;
+          const game = open({ connectTimeoutMs: Infinity });
+          if (regions.length) outcome(game.subscribe(regions));
+          const ending = setInterval(() => { if (game.status === "open") Server.last.close(1013); }, 5);
+          await pause(1500);
+          clearInterval(ending);
+          game.close();
+          (out.few ??= []).push(Server.all.length > 2 && Server.all.length < 10);
+        }
+        """,
+        {"few": [True, True]},
+    ),
     "a handler that throws loses nothing of its batch": (
         """
         const game = open(), heard = [], errors = [];
