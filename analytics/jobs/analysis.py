@@ -225,14 +225,13 @@ def analyse(
     for row in stepped:
         example = f"{row['subscriber']}: by {row['worst_ms']:.0f} ms at most"
         quarantine.add("clock", "set back while it was recorded", count=row["steps"], examples=[example])
+    names = [row["subscriber"] for row in stepped]
     plan = read_plan(sources["epochs"])
     with beside_each_other(deliveries) as aside:
-        audited = aside(lambda: audit_all(sources, numbering, slices, cells, causal=causal, on_stage=on_stage))
-        timed = aside(
-            lambda: _measure_times(
-                sources, cells, direct, plan, stepped=[row["subscriber"] for row in stepped], on_stage=on_stage
-            )
+        audited = aside(
+            lambda: audit_all(sources, numbering, slices, cells, causal=causal, stepped=names, on_stage=on_stage)
         )
+        timed = aside(lambda: _measure_times(sources, cells, direct, plan, stepped=names, on_stage=on_stage))
         staged = aside(lambda: measure_stages(sources.tables))
         loaded = aside(lambda: measure_load(sources.tables, cells, plan))
     audit, times, load = audited(), timed(), loaded()
@@ -306,16 +305,21 @@ def audit_all(
     cells: DataFrame,
     *,
     causal: bool = False,
+    stepped: Sequence[str] = (),
     on_stage: OnStage = lambda _: None,
 ) -> Audit:
-    """Audit order, publishers' orders, repetitions and losses without stamps; then compare with the stamps."""
+    """Audit order, publishers' orders, repetitions and losses without stamps; then compare with the stamps.
+
+    ``stepped``: whose clock was set back, see `analytics.jobs.clock_steps`.
+    """
+    doubtful = {*stepped, *_on_several_hosts(sources["connections"])}
     on_stage("weighing the evidence")
     dropped = recorder_losses(sources["losses"])
     evidence = weigh(sources, cells, latest_stays(sources["stays"]), dropped)
     on_stage("auditing the order")
     order = audit_order(slices, numbering, cells)
     on_stage("auditing each publisher's order")
-    violations, unchecked, of_publisher = audit_publishers(slices, numbering, cells)
+    published = audit_publishers(slices, numbering, cells, doubtful=doubtful)
     duplicated, repeated = audit_repetitions(slices, numbering)
     on_stage("looking for losses")
     losses = audit_losses(
@@ -335,9 +339,25 @@ def audit_all(
         on_stage("auditing causality")
         causality = audit_causality(slices, numbering)
     caused = causality.first if causality is not None else None
-    found = (order.first, order.cycle, of_publisher, repeated, losses.first, losses.first_unexpected, caused)
+    found = (order.first, order.cycle, published.first, repeated, losses.first, losses.first_unexpected, caused)
     examples = tuple(dict.fromkeys(each for each in found if each is not None))
-    return Audit(order, violations, unchecked, duplicated, losses, stamps, causality, examples, evidence.unknown)
+    unknown = (
+        *evidence.unknown,
+        *(Unknown(("each publisher's order",), name, SET_BACK) for name in published.doubted),
+        *(Unknown(("nothing lost",), each.subscriber, str(each)) for each in losses.behind),
+    )
+    return Audit(
+        order, published.violations, published.unknown, duplicated, losses, stamps, causality, examples, unknown
+    )
+
+
+SET_BACK = "the order in which it published is not known: its clock was set back, or it went on at another host"
+
+
+def _on_several_hosts(connections: DataFrame) -> set[str]:
+    """Return the names whose connections were on several hosts, which have a clock each."""
+    hosts = connections.groupBy("session", "name").agg(fn.countDistinct("host").alias("hosts"))
+    return {row["name"] for row in hosts.where("hosts > 1").collect()}
 
 
 def _totals(cells: DataFrame) -> dict[str, int]:

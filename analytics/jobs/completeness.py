@@ -8,7 +8,7 @@ of the regions from which it delivered any. Losses that a `Gap` announced are co
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from pyspark.sql import Column, DataFrame, Window
@@ -40,6 +40,26 @@ class Losses:
     unexpected: int = 0
     """Events that were delivered, and that their publisher never published."""
     first_unexpected: Offence | None = None
+    behind: tuple[Behind, ...] = ()
+    """Stays that ended long before they had all that was published."""
+
+
+@dataclass(frozen=True, slots=True)
+class Behind:
+    """A stay that ended without ``events`` events that were published more than `CLOCKS_APART_NS` before its end.
+
+    They may be lost, or the subscriber was that slow.
+    """
+
+    subscriber: str
+    region: str
+    events: int
+
+    def __str__(self) -> str:
+        return (
+            f"it left {self.region} without the last {self.events:,} events, which were published more than "
+            f"{CLOCKS_APART_NS // 10**9} s before: it was slow, or they were lost"
+        )
 
 
 def latest_stays(stays: DataFrame) -> DataFrame:
@@ -78,20 +98,28 @@ def audit_losses(
     firsts = slices.deliveries.where("nth = 1").select("viewer", "region", "event", "index")
     unexpected, first_unexpected = _unexpected(slices, numbering, events, evidence)
     owing = _bounds(_stays(latest, numbering, cells, evidence), firsts).persist()
-    owed = events.join(fn.broadcast(owing), "region").where(
-        (fn.col("whole") | (fn.col("event") >= fn.col("first")) | _is_published_after_the_join())
-        & (fn.col("event") <= fn.col("last"))
+    expected = events.join(fn.broadcast(owing), "region").where(
+        fn.col("whole") | (fn.col("event") >= fn.col("first")) | _is_published_after_the_join()
     )
-    short = owed.groupBy("stay_number").agg(fn.count("*").alias("owed"))
+    owed = expected.where("event <= last")
+    in_time = fn.col("published_at_ns") + CLOCKS_APART_NS < fn.col("left_at_ns")
+    counted = expected.groupBy("stay_number").agg(
+        fn.count(fn.when(fn.col("event") <= fn.col("last"), True)).alias("owed"),
+        fn.count(fn.when((fn.col("event") > fn.col("last")) & in_time, True)).alias("late"),
+    )
+    counted = counted.persist()
+    behind = tuple(_behind(counted, owing, numbering, gaps))
+    short = counted.where("owed > 0").select("stay_number", "owed")
     lacking = owing.join(short, "stay_number").where("owed <> delivered").select("stay_number").persist()
     lacking_count = lacking.count()
     try:
         if not lacking_count:
-            return Losses(0, 0, None, quiet, unexpected, first_unexpected)
+            return Losses(0, 0, None, quiet, unexpected, first_unexpected, behind)
         found = _missing(owed.join(fn.broadcast(lacking), "stay_number"), firsts, numbering, gaps, quiet)
-        return replace(found, unexpected=unexpected, first_unexpected=first_unexpected)
+        return replace(found, unexpected=unexpected, first_unexpected=first_unexpected, behind=behind)
     finally:
         owing.unpersist()
+        counted.unpersist()
         lacking.unpersist()
 
 
@@ -156,8 +184,8 @@ def _unexpected(
 
 
 def _stays(latest: DataFrame, numbering: Numbering, cells: DataFrame, evidence: Evidence) -> DataFrame:
-    """Return stay_number, viewer, region, from_index, to_index, joined_at_ns, whole (the whole region is due) and ends
-    (nothing is due after the last delivery).
+    """Return stay_number, viewer, region, from_index, to_index, joined_at_ns, whole (the whole region is due), ends
+    (nothing is due after the last delivery), and left_at_ns, by a publisher's clock at the latest.
 
     Without those of connections with holes.
     """
@@ -170,10 +198,20 @@ def _stays(latest: DataFrame, numbering: Numbering, cells: DataFrame, evidence: 
         return {viewers.get((s, name, n if (s, name) in several else None)) for s, name, n in connections}
 
     partial, unended = numbers_of(evidence.partial), numbers_of(evidence.open)
-    behind = _behind_ns(cells)
-    rows: list[tuple[int, int, int, int, int, int, bool, bool, str | None]] = []
+    behind, ahead = _behind_ns(cells), _ahead_ns(cells)
+    rows: list[tuple[int, int, int, int, int, int, bool, bool, str | None, int]] = []
     stayed: set[tuple[int, int]] = set()
-    columns = ("session", "subscriber", "incarnation", "region", "from_index", "to_index", "joined_at_ns", "host")
+    columns = (
+        "session",
+        "subscriber",
+        "incarnation",
+        "region",
+        "from_index",
+        "to_index",
+        "joined_at_ns",
+        "host",
+        "left_at_ns",
+    )
     for row in latest.select(*columns).collect():
         who = (row["session"], row["subscriber"])
         viewer = viewers.get((*who, row["incarnation"] if who in several else None))
@@ -186,24 +224,40 @@ def _stays(latest: DataFrame, numbering: Numbering, cells: DataFrame, evidence: 
         to = NEVER if row["to_index"] is None else row["to_index"]
         joined = NEVER if row["joined_at_ns"] is None else row["joined_at_ns"] + behind.get(who, 0)
         ends = row["to_index"] is not None or viewer in unended
-        rows.append((len(rows), viewer, region, row["from_index"], to, joined, False, ends, row["host"]))
+        left = ALWAYS if row["to_index"] is None or row["left_at_ns"] is None else row["left_at_ns"] - ahead.get(who, 0)
+        rows.append((len(rows), viewer, region, row["from_index"], to, joined, False, ends, row["host"], left))
     for row in cells.select("session", "subscriber", "incarnation", "region").distinct().collect():
         who = (row["session"], row["subscriber"])
         viewer = viewers[(*who, row["incarnation"] if who in several else None)]
         region = regions[row["session"], row["region"]]
         if (viewer, region) not in stayed and viewer not in partial:
-            rows.append((len(rows), viewer, region, ALWAYS, NEVER, NEVER, True, viewer in unended, None))
+            rows.append((len(rows), viewer, region, ALWAYS, NEVER, NEVER, True, viewer in unended, None, ALWAYS))
     schema = (
         "stay_number long, viewer int, region int, from_index long, to_index long, joined_at_ns long, whole boolean, "
-        "ends boolean, host string"
+        "ends boolean, host string, left_at_ns long"
     )
     return spark.createDataFrame(rows, schema)
+
+
+def _behind(counted: DataFrame, owing: DataFrame, numbering: Numbering, gaps: DataFrame) -> Iterator[Behind]:
+    late = counted.where("late > 0").select("stay_number", "late")
+    told = {(row["subscriber"], row["region"]) for row in gaps.select("subscriber", "region").distinct().collect()}
+    for row in late.join(owing, "stay_number").select("viewer", "region", "late").orderBy("viewer", "region").collect():
+        viewer, region = numbering.viewers[row["viewer"]], numbering.regions[row["region"]][1]
+        if (viewer.subscriber, region) not in told:
+            yield Behind(viewer.name, region, int(row["late"]))
 
 
 def _behind_ns(cells: DataFrame) -> dict[tuple[str, str], int]:
     """Return by how much clocks of subscribers are behind those of publishers, at least: no delay is negative."""
     least = cells.groupBy("session", "subscriber").agg(fn.min("least_delay_ns").alias("least"))
     return {(row["session"], row["subscriber"]): -row["least"] for row in least.where("least < 0").collect()}
+
+
+def _ahead_ns(cells: DataFrame) -> dict[tuple[str, str], int]:
+    """Return by how much subscribers' clocks may be ahead of publishers': no more than the least delay."""
+    least = cells.groupBy("session", "subscriber").agg(fn.max("least_delay_ns").alias("least"))
+    return {(row["session"], row["subscriber"]): row["least"] for row in least.where("least > 0").collect()}
 
 
 def _bounds(stays: DataFrame, firsts: DataFrame) -> DataFrame:
@@ -225,7 +279,7 @@ def _missing(
     matched = (fn.col("o.viewer") == fn.col("s.viewer")) & (fn.col("o.event") == fn.col("s.event"))
     matched &= (fn.col("s.at") >= fn.col("o.from_index")) & (fn.col("s.at") < fn.col("o.to_index"))
     missing = owed.alias("o").join(seen.alias("s"), matched, "left_anti").persist()
-    told = _announced(missing, numbering, gaps)
+    told = _announced(missing, numbering, gaps, firsts)
     one = fn.min(fn.struct("told", "published_at_ns", "event", "viewer", "region")).alias("one")
     found = told.agg(fn.count("*").alias("n"), fn.sum(fn.col("told").cast("int")).alias("told"), one).first()
     missing.unpersist()
@@ -240,20 +294,43 @@ def _missing(
     return Losses(lost, int(found["told"]), first, silent)
 
 
-def _announced(missing: DataFrame, numbering: Numbering, gaps: DataFrame) -> DataFrame:
+def _resumed(gaps: DataFrame, numbering: Numbering, firsts: DataFrame) -> dict[tuple[int, int], list[tuple[int, int]]]:
+    """Return the deliveries (index and event) of the viewers and regions that have gaps of an unknown length."""
+    endless = gaps.where("coalesce(last_sequence, 0) = 0").select("subscriber", "region").distinct().collect()
+    if not endless:
+        return {}
+    names = {(row["subscriber"], row["region"]) for row in endless}
+    pairs = [
+        (n, m)
+        for n, viewer in enumerate(numbering.viewers)
+        for m, region in enumerate(numbering.regions)
+        if region[0] == viewer.session and (viewer.subscriber, region[1]) in names
+    ]
+    table = firsts.sparkSession.createDataFrame(pairs, "viewer int, region int")
+    found: dict[tuple[int, int], list[tuple[int, int]]] = {}
+    for row in firsts.join(fn.broadcast(table), ["viewer", "region"]).select(*firsts.columns).toLocalIterator():
+        found.setdefault((row["viewer"], row["region"]), []).append((row["index"], row["event"]))
+    return found
+
+
+def _announced(missing: DataFrame, numbering: Numbering, gaps: DataFrame, firsts: DataFrame) -> DataFrame:
     """Add told: whether a gap of the same viewer and region covers the event."""
     several = {(v.session, v.subscriber) for v in numbering.viewers if v.incarnation is not None}
     viewers = {(v.session, v.subscriber, v.incarnation): n for n, v in enumerate(numbering.viewers)}
     regions = {region: n for n, region in enumerate(numbering.regions)}
     rows = []
+    resumed = _resumed(gaps, numbering, firsts)
     for gap in gaps.where(fn.col("epoch").between(*numbering.epochs_between)).collect():
         who = (gap["session"], gap["subscriber"])
         viewer = viewers.get((*who, gap["incarnation"] if who in several else None))
         region = regions.get((gap["session"], gap["region"]))
         if viewer is not None and region is not None:
             last = min(gap["last_sequence"] or numbering.sequences, numbering.sequences - 1)
-            between = (numbering.number(region, gap["epoch"], end) for end in (gap["first_sequence"], last))
-            rows.append((viewer, region, *between))
+            begin, end = (numbering.number(region, gap["epoch"], each) for each in (gap["first_sequence"], last))
+            if not gap["last_sequence"]:
+                # Of an unknown length: it ends where the region goes on.
+                end = min([end, *(event - 1 for at, event in resumed.get((viewer, region), ()) if at >= gap["index"])])
+            rows.append((viewer, region, begin, end))
     if not rows:
         return missing.withColumn("told", fn.lit(False))
     table = missing.sparkSession.createDataFrame(rows, "viewer int, region int, gap_from long, gap_to long")

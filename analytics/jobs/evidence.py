@@ -9,6 +9,7 @@ Without its closing, a connection may have gone on after its last record: its pr
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -72,8 +73,13 @@ def weigh(sources: Sources, cells: DataFrame, latest_stays: DataFrame, recorder_
     publishers = {(row["session"], row["publisher"]) for row in cell_rows}
     known = {session for session, _ in recorded}
     strange = sorted(each for each in publishers - recorded if each[0] in known)
+    unmet = dict(_unmet(cell_rows, latest_stays, closed, known))
+    answers = _answers(sources["publishes"])
+    mute = {each for each in publishers & recorded if each not in answers}
     unknown = [
         *lacking,
+        *(Unknown(("nothing lost",), name, reason) for (_, name, _), reason in sorted(unmet.items(), key=str)),
+        *(Unknown(COMPLETENESS, name, "it published, and that is not recorded") for _, name in sorted(mute)),
         *(Unknown(ALL, name, _holes(*numbers)) for (_, name, _), numbers in sorted(partial.items(), key=str)),
         *(
             Unknown(ALL, name, "its end is not recorded: it was killed, or still runs")
@@ -84,9 +90,10 @@ def weigh(sources: Sources, cells: DataFrame, latest_stays: DataFrame, recorder_
             for _, name in strange
         ),
     ]
-    doubtful = {(session, name) for session, name, _ in unclosed} | _without_answers(sources["publishes"])
+    doubtful = {(session, name) for session, name, _ in unclosed} | mute
+    doubtful |= {publisher for publisher, all_known in answers.items() if not all_known}
     whole = frozenset[tuple[str, str]]() if lacking else frozenset(recorded - doubtful)
-    return Evidence(tuple(unknown[:UNKNOWN_MAX]), frozenset(partial), unclosed, whole)
+    return Evidence(tuple(unknown[:UNKNOWN_MAX]), frozenset({*partial, *unmet}), unclosed, whole)
 
 
 def _holes(missing: int, of: int) -> str:
@@ -145,10 +152,29 @@ def _partial(cells: Sequence[Row], stays: DataFrame, gaps: DataFrame) -> Iterato
             yield key, (missing, of)
 
 
-def _without_answers(publishes: DataFrame) -> set[tuple[str, str]]:
-    """Return the publishers that do not know of some events whether they were published."""
-    rows = publishes.where("outcome = 'unknown'").select("session", "publisher").distinct().collect()
-    return {(row["session"], row["publisher"]) for row in rows}
+def _unmet(
+    cells: Sequence[Row], stays: DataFrame, closed: Mapping[Who, bool], known: AbstractSet[str]
+) -> Iterator[tuple[Who, str]]:
+    """Yield the connections that delivered, and whose rows of another table are missing; why they cannot be judged."""
+    stayed = {
+        (row["session"], row["subscriber"], row["incarnation"], row["region"])
+        for row in stays.select("session", "subscriber", "incarnation", "region").distinct().collect()
+    }
+    for row in cells:
+        who = row["session"], row["subscriber"], row["incarnation"]
+        if row["session"] not in known:
+            continue
+        if who not in closed:
+            yield who, "it delivered, and its connection is not recorded"
+        elif (*who, row["region"]) not in stayed:
+            yield who, "it delivered, and its stays in regions are not recorded"
+
+
+def _answers(publishes: DataFrame) -> dict[tuple[str, str], bool]:
+    """Return the publishers with recorded events, and whether each knows of all whether they were published."""
+    open_ones = fn.count(fn.when(fn.col("outcome") == "unknown", True)).alias("open")
+    rows = publishes.groupBy("session", "publisher").agg(open_ones).collect()
+    return {(row["session"], row["publisher"]): not row["open"] for row in rows}
 
 
 def verdict_of(broken: bool, unknown: Sequence[Unknown]) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
@@ -98,11 +99,27 @@ def audit_order(slices: Slices, numbering: Numbering, cells: DataFrame) -> Order
     )
 
 
-def audit_publishers(slices: Slices, numbering: Numbering, cells: DataFrame) -> tuple[int, int, Offence | None]:
-    """Return how often a publisher's order was broken, how many publishers are unknown, and an example.
+@dataclass(frozen=True, slots=True)
+class PublisherOrder:
+    """How often a publisher's order was broken, how many publishers are not known, and an example.
+
+    ``doubted``: publishers that only seem to have broken it, by a clock that was set back or is another host's.
+    """
+
+    violations: int = 0
+    unknown: int = 0
+    first: Offence | None = None
+    doubted: tuple[str, ...] = ()
+
+
+def audit_publishers(
+    slices: Slices, numbering: Numbering, cells: DataFrame, *, doubtful: AbstractSet[str] = frozenset()
+) -> PublisherOrder:
+    """Judge whether each publisher's events of a region were delivered in the order in which they were sent.
 
     Broken means: a viewer delivered an event right after one that its publisher sent to the same region later. A
-    publisher is unknown if any delivery of it lacks ``sent_at_ns``.
+    publisher is unknown if any delivery of it lacks ``sent_at_ns``. ``doubtful``: publishers whose times are not of
+    one clock that only goes forward.
     """
     without = {row["publisher"] for row in cells.where("unsent > 0").select("publisher").distinct().collect()}
     unknown = [place for place, name in enumerate(numbering.publishers) if name in without]
@@ -112,27 +129,29 @@ def audit_publishers(slices: Slices, numbering: Numbering, cells: DataFrame) -> 
     stream = Window.partitionBy("viewer", "region", "publisher").orderBy("index")
     before = fn.lag(fn.struct("sent_at_ns", "event")).over(stream)
     late = checked.withColumn("before", before).where(fn.col("before.sent_at_ns") > fn.col("sent_at_ns"))
+    doubted: tuple[str, ...] = ()
+    if places := [place for place, name in enumerate(numbering.publishers) if name in doubtful]:
+        rows = late.where(fn.col("publisher").isin(places)).select("publisher").distinct().collect()
+        doubted = tuple(sorted(numbering.publishers[row["publisher"]] for row in rows))
+        late = late.where(~fn.col("publisher").isin(places))
     found = late.agg(
         fn.count("*").alias("n"),
         fn.min(fn.struct("index", "viewer", "event", "before", "region", "publisher")).alias("one"),
     ).first()
     if found is None or not found["n"]:
-        return 0, len(unknown), None
+        return PublisherOrder(unknown=len(unknown), doubted=doubted)
     one = found["one"]
     events = (one["event"], one["before"]["event"])
     names = numbering.name_events(events)
     region = numbering.regions[one["region"]][1]
-    return (
-        int(found["n"]),
-        len(unknown),
-        Offence(
-            "publisher_order",
-            tuple(names[event] for event in events),
-            (region, region),
-            (numbering.viewers[one["viewer"]].name,),
-            numbering.publishers[one["publisher"]],
-        ),
+    first = Offence(
+        "publisher_order",
+        tuple(names[event] for event in events),
+        (region, region),
+        (numbering.viewers[one["viewer"]].name,),
+        numbering.publishers[one["publisher"]],
     )
+    return PublisherOrder(int(found["n"]), len(unknown), first, doubted)
 
 
 def audit_repetitions(slices: Slices, numbering: Numbering) -> tuple[int, Offence | None]:

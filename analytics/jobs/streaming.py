@@ -91,7 +91,7 @@ class Following:
             self.spark.readStream.schema(DELIVERIES.spark_schema())
             .option("maxFilesPerTrigger", FILES_PER_BATCH_MAX)
             .option("ignoreCorruptFiles", "true")
-            .parquet(directory.within(DELIVERIES.name).name)
+            .parquet(directory.within(DELIVERIES.name).for_spark)
             .select("*", fn.col("_metadata.file_path").alias("_file"))
         )
         query = (
@@ -141,7 +141,7 @@ class Following:
         whole = noted.with_suffix(".new")
         whole.write_text(json.dumps(files))
         whole.replace(noted)
-        read = self.spark.read.schema(DELIVERIES.spark_schema()).parquet(*files)
+        read = self.spark.read.schema(DELIVERIES.spark_schema()).parquet(*(stored(name).for_spark for name in files))
         rows = spread(read, DELIVERIES).withColumn("session", fn.lit(session)).persist()
         add_up(rows).coalesce(1).write.mode("overwrite").parquet(str(self._kept("cells") / f"batch={batch_number}"))
         alarms = self._audit(rows, batch_number)
@@ -166,7 +166,7 @@ class Following:
         found = (
             order.first,
             order.cycle,
-            audit_publishers(slices, numbering, cells)[2],
+            audit_publishers(slices, numbering, cells).first,
             audit_repetitions(slices, numbering)[1],
         )
         slices.release()
@@ -189,7 +189,7 @@ class Following:
             return self.direct(cells)
         probes = TABLE_OF["probes"].spark_schema()
         folder = stored(self.directory).within("probes")
-        read = self.spark.read.schema(probes).parquet(folder.name) if folder.is_folder else None
+        read = self.spark.read.schema(probes).parquet(folder.for_spark) if folder.is_folder else None
         return direct_from_probes(read if read is not None else self.spark.createDataFrame([], probes), cells)
 
     def _update(self, batch_number: int, alarms: tuple[str, ...]) -> Update:

@@ -22,8 +22,10 @@ Lines = Mapping[str, Sequence[Mapping[str, Any]]]
 
 TURNS_MAX = 5
 MINUTES_MIN = 6
-STRETCH_MIN = 2
-"""Minutes before and after a cut, at least."""
+STRETCH_MIN = 3
+"""Minutes before and after a cut, at least: of fewer, the median would be moved by a single minute."""
+LAG_MAX = 10
+"""Minutes apart of which values are compared, to tell a wandering level from a step."""
 COUNTED_MIN = 20
 """Deliveries that a minute needs for a percentile."""
 FACTOR_MIN, RISE_MS_MIN = 1.5, 2.0
@@ -59,14 +61,17 @@ class Turn:
     """How many keys of this kind there are."""
     before_ms: float
     after_ms: float
+    """The levels; of several keys, the medians."""
     until: str
     why: tuple[str, ...]
 
     def describe(self) -> str:
         """Return one sentence, without a full stop."""
-        said = f"p99 of {self._who()} rose from {_ms(self.before_ms)} to {_ms(self.after_ms)} at {self.minute[-5:]}"
+        said = f"p99 of {self._who()} rose from {_ms(self.before_ms)} to {_ms(self.after_ms)} at "
+        said += self.minute.replace("T", " ")
         if self.until:
-            said += f", until {self.until[-5:]}"
+            day, _, time = self.until.partition("T")
+            said += f", until {time if self.minute.startswith(day) else f'{day} {time}'}"
         return said + (f": {'; '.join(self.why)}" if self.why else "")
 
     def as_dict(self) -> dict[str, Any]:
@@ -97,7 +102,7 @@ class Turn:
 
 
 def find_turns(lines: Lines, epochs: Mapping[str, str] | None = None) -> tuple[Turn, ...]:
-    """Return the turns, the largest first. ``epochs``: minute → why a plan began in it."""
+    """Return the turns, at most `TURNS_MAX`, the largest first. ``epochs``: minute → why a plan began in it."""
     rises = [
         rise for kind in KINDS for key, rows in _by_key(lines.get(kind, ())).items() for rise in _rises(kind, key, rows)
     ]
@@ -140,9 +145,10 @@ def _cuts(values: Any) -> list[int]:
     """Return where stretches of about one level begin, from 0 to the number of values."""
     import ruptures
 
-    steps = np.abs(np.diff(values))
+    lags = range(1, min(LAG_MAX, len(values) // 6) + 1)
     # Of differences of two values with noise, the median is 0.954 standard deviations of it.
-    noise = max(float(np.median(steps)) / 0.954, NOISE_MIN)
+    apart = [float(np.median(np.abs(values[lag:] - values[:-lag]))) / 0.954 for lag in lags]
+    noise = max(*apart, NOISE_MIN)
     search = ruptures.Pelt(model="l2", min_size=STRETCH_MIN, jump=1).fit(values.reshape(-1, 1))
     return [0, *search.predict(pen=PENALTY * noise**2 * math.log(len(values)))]
 
@@ -156,9 +162,8 @@ def _turn(rises: Sequence[Rise], sizes: Mapping[str, int], lines: Lines, epochs:
     minute = worst.minute
     until = worst.until if all(each.until for each in named) else ""
     keys = tuple(dict.fromkeys(each.key for each in named))
-    return Turn(
-        minute, kind, keys, sizes[kind], worst.before_ms, worst.after_ms, until, tuple(_why(worst, lines, epochs))
-    )
+    before, after = (float(median(getattr(each, name) for each in named)) for name in ("before_ms", "after_ms"))
+    return Turn(minute, kind, keys, sizes[kind], before, after, until, tuple(_why(worst, lines, epochs)))
 
 
 def _why(rise: Rise, lines: Lines, epochs: Mapping[str, str]) -> list[str]:

@@ -6,6 +6,7 @@ a millisecond or two for each, however little is in it.
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -17,6 +18,7 @@ from analytics.session.manifest import sync_directory
 from analytics.session.quarantine import Quarantine
 from analytics.session.runs import events_of
 from analytics.session.schema import (
+    COMPACTED,
     FILE_EVENTS,
     FILE_RECORDER,
     FILE_SCHEMA,
@@ -40,8 +42,6 @@ FILE_ROWS = 4_000_000
 """Rows of a large file: some 100 MB."""
 AT_ONCE = 512
 """Files whose rows are in memory at a time."""
-COMPACTED = "compacted"
-"""Stands for the recorder, in the names and in the metadata of compacted files."""
 
 OnProgress = Callable[[int, int], None]
 """Is told how many files are done, and of how many."""
@@ -74,6 +74,7 @@ def compact_session(source: Stored, out: Path, *, on_progress: OnProgress = lamb
         raise InvalidInput(f"{out} is not empty: name a new directory")
     finding = Finding(Quarantine())
     finding.take(source)
+    finding.check_whole()
     if not finding.usable:
         reasons = "; ".join(each.reason for each in finding.quarantine.entries)
         raise InvalidInput(f"{source} cannot be compacted: {reasons or 'it has no rows'}")
@@ -98,9 +99,17 @@ def compact_session(source: Stored, out: Path, *, on_progress: OnProgress = lamb
     for file in source.files(everywhere=True):
         if file.name in finding.copies:
             done.left_out[file.name] = finding.copies[file.name]
+        elif file.parts_in(source) == (SESSION_FILE,):
+            described = {**json.loads(file.read_bytes()), "schema": SCHEMA_VERSION}
+            (draft / SESSION_FILE).write_text(json.dumps(described))
         elif file.name not in taken:
-            file.fetch(draft.joinpath(*file.parts_in(source)))
-            done.copied += file.last != SESSION_FILE
+            try:
+                file.fetch(draft.joinpath(*file.parts_in(source)))
+            except FileNotFoundError:
+                # A recorder has finished it meanwhile, under another name.
+                done.left_out[file.name] = "gone: is it still being recorded?"
+                continue
+            done.copied += 1
     if out.exists():
         out.rmdir()
     draft.rename(out)
@@ -173,15 +182,15 @@ def _rows_of(file: Stored, schema: pa.Schema) -> pa.Table | None:
     try:
         with file.open() as stream:
             found = pq.ParquetFile(stream).read()
+        columns = [
+            found[column.name].cast(column.type)
+            if column.name in found.column_names
+            else pa.nulls(found.num_rows, column.type)
+            for column in schema
+        ]
+        return pa.table(columns, schema=schema)
     except (pa.ArrowException, OSError):
         return None
-    columns = [
-        found[column.name].cast(column.type)
-        if column.name in found.column_names
-        else pa.nulls(found.num_rows, column.type)
-        for column in schema
-    ]
-    return pa.table(columns, schema=schema)
 
 
 def _hour_of(each: Usable, source: Stored) -> str:

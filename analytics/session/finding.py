@@ -10,6 +10,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
+import re
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,6 +20,8 @@ from typing import TYPE_CHECKING, Any
 from analytics.session.quarantine import Quarantine
 from analytics.session.runs import events_in
 from analytics.session.schema import (
+    COMPACTED,
+    FILE_RECORDER,
     FILE_SCHEMA,
     FILE_SESSION,
     FILE_SUFFIX,
@@ -35,6 +38,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 CHUNK_BYTES = 1 << 20
+_NUMBERED = re.compile(rf"\.?(?P<recorder>.+)-(?P<number>\d{{6}}){re.escape(FILE_SUFFIX)}(\.partial)?")
+"""The names of a recorder's files. It counts them from 1, over all tables."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +54,7 @@ class Footer:
     wrong: str = ""
     lacks: bool = False
     alike: tuple[Any, ...] = ()
+    recorder: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +66,7 @@ class Usable:
     folder: Stored
     file: Stored
     events: int
+    recorder: str
 
 
 class Finding:
@@ -72,6 +79,10 @@ class Finding:
         """Those with deliveries, by their ids: what their descriptions say."""
         self.logs: list[Stored] = []
         self.unfinished = 0
+        self._recorders: set[tuple[str, str]] = set()
+        """By session: those that files name."""
+        self._numbers: dict[tuple[str, str], set[int]] = {}
+        """By session and recorder: the numbers of the files that are there, whatever is in them."""
         self.copies: dict[str, str] = {}
         """File → why it is taken for a copy of another one."""
         self._alike: dict[tuple[Any, ...], list[Stored]] = {}
@@ -101,31 +112,55 @@ class Finding:
                 f"{source} is neither a session nor a directory of {' or '.join('*' + s for s in LOG_SUFFIXES)}"
             )
 
+    def check_whole(self) -> None:
+        """Look at all sources together: put on record which files are missing by their numbers.
+
+        Raises `InvalidInput` if a session and its compacted copy are both there.
+        """
+        folders: dict[tuple[str, bool], Stored] = {}
+        for each in self.usable:
+            folders.setdefault((each.session, each.recorder == COMPACTED), each.folder)
+        for (session, is_compacted), folder in folders.items():
+            other = folders.get((session, not is_compacted))
+            if is_compacted and other is not None and other.name != folder.name:
+                raise InvalidInput(f"{folder} is the compacted copy of {other}: analyze one of them")
+        for (session, recorder), numbers in sorted(self._numbers.items()):
+            if (session, recorder) not in self._recorders:
+                continue  # a file that was renamed
+            lacking = sorted(set(range(1, max(numbers) + 1)) - numbers)
+            if lacking:
+                names = [f"{recorder}-{number:06}{FILE_SUFFIX} of {session}" for number in lacking]
+                reason = "a file is missing, by the numbers of the others"
+                self.quarantine.add("recorder", reason, count=len(names), examples=names, lacks=True)
+
     def _session(self, directory: Stored) -> None:
         described = self._described(directory)
         if described is None:
             return
         session = described["session"]
-        files = self._candidates(directory)
+        files = self._candidates(directory, session)
         footers = side_by_side(lambda each: read_footer(each[1], each[0], session), files, far=not directory.is_local)
         deliveries = 0
         for (table, file), footer in zip(files, footers, strict=True):
             events = self._judged(file, footer)
+            self._recorders.add((session, footer.recorder))
             if events:
-                self.usable.append(Usable(session, table, directory, file, events))
+                self.usable.append(Usable(session, table, directory, file, events, footer.recorder))
                 deliveries += events if table == "deliveries" else 0
         if deliveries:
             self.sessions[session] = described
         else:
             self.quarantine.add("session", "no deliveries in it", examples=[str(directory)])
 
-    def _candidates(self, directory: Stored) -> list[tuple[str, Stored]]:
+    def _candidates(self, directory: Stored, session: str) -> list[tuple[str, Stored]]:
         """Return the finished files of tables, and each one's table."""
         found = []
         for file in directory.files(everywhere=True):
             place = file.parts_in(directory)
             if place == (SESSION_FILE,):
                 continue
+            if (named := _NUMBERED.fullmatch(place[-1])) is not None and named["recorder"] != COMPACTED:
+                self._numbers.setdefault((session, named["recorder"]), set()).add(int(named["number"]))
             if any(part.startswith((".", "_")) for part in place):
                 self.unfinished += place[-1].startswith(".") or place[-1].endswith(FILE_SUFFIX)
             elif not place[-1].endswith(FILE_SUFFIX) or place[0] not in TABLE_OF:
@@ -239,7 +274,7 @@ def read_footer(file: Stored, table: str, session: str) -> Footer:
     ends = tuple(_ends(footer.row_group(0).column(place)) for place in range(min(footer.num_columns, ENDS_MAX)))
     notes.pop("ARROW:schema", None)
     alike = (file.size, footer.num_rows, footer.serialized_size, *sorted(notes.items()), *ends)
-    return Footer(events_in(footer), alike=alike)
+    return Footer(events_in(footer), alike=alike, recorder=notes.get(FILE_RECORDER, ""))
 
 
 ENDS_MAX = 12
@@ -274,28 +309,36 @@ def damaged_among(files: Sequence[Stored]) -> list[Stored]:
 
 
 @cache
-def _columns(table: str) -> tuple[tuple[str, pa.DataType, bool, bool], ...]:
-    """Return each column's name, type, whether that is nested, and whether it may be missing."""
-    import pyarrow as pa
-
+def _columns(table: str) -> tuple[tuple[str, pa.DataType, bool], ...]:
+    """Return each column's name, type, and whether it may be missing."""
     may_miss = {each.name: each.nullable for each in TABLE_OF[table].columns}
-    return tuple(
-        (each.name, each.type, pa.types.is_nested(each.type), may_miss[each.name])
-        for each in TABLE_OF[table].arrow_schema()
-    )
+    return tuple((each.name, each.type, may_miss[each.name]) for each in TABLE_OF[table].arrow_schema())
 
 
 def _wrong_columns(schema: pa.Schema, table: str) -> list[str]:
     """Return the required columns that are missing, and those of another type."""
     wrong = []
-    for name, kind, is_nested, may_miss in _columns(table):
+    for name, kind, may_miss in _columns(table):
         place = schema.get_field_index(name)
         if place < 0:
             if not may_miss:
                 wrong.append(name)
-        elif not (is_nested or schema.field(place).type == kind):
+        elif not _is_like(schema.field(place).type, kind):
             wrong.append(name)
     return wrong
+
+
+def _is_like(found: pa.DataType, kind: pa.DataType) -> bool:
+    """Return whether a type is the one wanted, whatever the items of lists are called."""
+    import pyarrow as pa
+
+    if pa.types.is_list(kind):
+        return pa.types.is_list(found) and _is_like(found.value_type, kind.value_type)
+    if pa.types.is_struct(kind):
+        if not pa.types.is_struct(found) or {each.name for each in found} != {each.name for each in kind}:
+            return False
+        return all(_is_like(found.field(each.name).type, each.type) for each in kind)
+    return bool(found == kind)
 
 
 def _unzips(file: Stored) -> bool:

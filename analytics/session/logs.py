@@ -14,9 +14,10 @@ NO_END = "the log has no end: the server was killed, or still ran"
 BAD = "_bad"
 _FIELDS = (
     "subscriber string, index long, event string, region string, sender string, sent_at_ns long, delivered_at_ns long, "
-    "replayed long, stay string, `from` long, `to` long, open boolean, asked_at_ns long, joined_at_ns long, "
+    "replayed string, stay string, `from` long, `to` long, open boolean, asked_at_ns long, joined_at_ns long, "
     f"{BAD} string"
 )
+_IS_REPLAYED = "CASE WHEN lower(replayed) IN ('1', 'true') THEN 1L END"
 _REQUIRED = ("subscriber", "index", "event", "region", "sender")
 
 
@@ -25,7 +26,8 @@ def read_logs(spark: SparkSession, files: Sequence[str], quarantine: Quarantine)
 
     The lines are kept on disk as long as the Spark session lives, because otherwise they would be parsed twice.
     """
-    lines = spark.read.schema(_FIELDS).option("columnNameOfCorruptRecord", BAD).json(list(files))
+    read = spark.read.schema(_FIELDS).option("columnNameOfCorruptRecord", BAD)
+    lines = read.json(list(files)).withColumn("replayed", fn.expr(_IS_REPLAYED))
     lines = lines.persist()
     stay = fn.col("stay").isNotNull() & fn.col("event").isNull() & fn.col("subscriber").isNotNull()
     whole = fn.lit(True)
@@ -39,14 +41,15 @@ def read_logs(spark: SparkSession, files: Sequence[str], quarantine: Quarantine)
     ).first()
     if bad is not None and bad["n"]:
         example = str(bad["one"])[:120]
-        quarantine.add("line", "neither a delivery nor a stay", count=bad["n"], examples=[example])
+        quarantine.add("line", "neither a delivery nor a stay", count=bad["n"], examples=[example], lacks=True)
     at = Window.partitionBy("subscriber", "index").orderBy("event", "region")
     placed = (
         lines.where(whole & ~fn.coalesce(stay, fn.lit(False))).withColumn("_turn", fn.row_number().over(at)).persist()
     )
     twice = placed.where("_turn > 1").agg(fn.count("*").alias("n"), fn.first("subscriber").alias("who")).first()
     if twice is not None and twice["n"]:
-        quarantine.add("line", "an index that the subscriber has already", count=twice["n"], examples=[twice["who"]])
+        reason = "an index that the subscriber has already"
+        quarantine.add("line", reason, count=twice["n"], examples=[twice["who"]], lacks=True)
     deliveries = (
         placed.where("_turn = 1").withColumnRenamed("sender", "publisher").withColumn("host", fn.col("subscriber"))
     )

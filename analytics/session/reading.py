@@ -69,6 +69,7 @@ def read_sources(spark: SparkSession, sources: Iterable[str | Path]) -> Sources:
     found = Finding(quarantine)
     for source in dict.fromkeys(map(str, sources)):
         found.take(stored(source))
+    found.check_whole()
     rows: dict[str, int] = {}
     by_table: dict[tuple[str, str], list[Stored]] = {}
     for usable in sorted(found.usable, key=lambda each: (each.session, each.table)):
@@ -86,7 +87,9 @@ def read_sources(spark: SparkSession, sources: Iterable[str | Path]) -> Sources:
         if each:
             tables[name].append(_read(spark, session, name, each))
     if found.logs:
-        deliveries, stays = read_logs(spark, [each.name for each in _logs_for_spark(spark, found.logs)], quarantine)
+        deliveries, stays = read_logs(
+            spark, [each.for_spark for each in _logs_for_spark(spark, found.logs)], quarantine
+        )
         tables["deliveries"].append(deliveries.withColumn("session", fn.lit(LOGS_SESSION)))
         tables["stays"].append(stays.withColumn("session", fn.lit(LOGS_SESSION)))
     if not tables["deliveries"]:
@@ -156,7 +159,7 @@ def _put_aside(damaged: Sequence[Stored], table: str, session: str, quarantine: 
 
 def _read(spark: SparkSession, session: str, table: str, files: Sequence[Stored]) -> DataFrame:
     read = spark.read.schema(TABLE_OF[table].spark_schema()).option("ignoreCorruptFiles", "true")
-    rows = spread(read.parquet(*(each.name for each in files)), TABLE_OF[table])
+    rows = spread(read.parquet(*(each.for_spark for each in files)), TABLE_OF[table])
     rows = rows.withColumn("session", fn.lit(session))
     # One row without an event must not keep all others from being numbered.
     return (
@@ -217,7 +220,7 @@ def spark_reads(spark: SparkSession, file: Stored) -> bool:
     """Return whether Spark has what it takes to read a file's system; tries it."""
     try:
         # Spark may leave out files that are missing, without an error.
-        return bool(spark.read.format("binaryFile").load(file.name).select("length").collect())
+        return bool(spark.read.format("binaryFile").load(file.for_spark).select("length").collect())
     except Exception as error:
         if type(error).__module__.partition(".")[0] not in ("pyspark", "py4j"):
             raise

@@ -43,6 +43,8 @@ FILE_SESSION = "gamecast.session"
 """The session's id, as in `SESSION_FILE`."""
 FILE_RECORDER = "gamecast.recorder"
 """The recorder that wrote the file."""
+COMPACTED = "compacted"
+"""Stands for the recorder in files that were put together of others."""
 FILE_EVENTS = "gamecast.events"
 """How many events a file's rows are, in a table of `Runs`; without it, each row is one event."""
 

@@ -8,12 +8,13 @@ these are AWS's environment variables, AWS_ENDPOINT_URL among them, and its conf
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
-from urllib.parse import urlparse
+from urllib.parse import unquote, urlparse
 
 from sequencing.errors import InvalidInput, OtherSideError
 
@@ -27,6 +28,7 @@ Out = TypeVar("Out")
 LOOKS_AT_ONCE = 32
 """Files that are looked at side by side in a system far away, which is mostly waiting."""
 _S3 = ("s3", "s3a", "s3n")
+_PATTERNS = re.compile(r"([\\*?\[\]{}^])")
 _ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
 
 
@@ -36,7 +38,7 @@ class StorageUnavailable(OtherSideError):
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A file or folder. ``name``: an absolute path on this machine, otherwise the URL; it is what Spark reads.
+    """A file or folder. ``name``: an absolute path on this machine, otherwise the URL.
 
     ``place``: the same in its file system; ``size``: in bytes, 0 for a folder.
     """
@@ -52,6 +54,11 @@ class Stored:
     def last(self) -> str:
         """The last part of its name."""
         return self.place.rstrip("/").rpartition("/")[2]
+
+    @property
+    def for_spark(self) -> str:
+        """The name with what Spark would take for patterns escaped."""
+        return _PATTERNS.sub(r"\\\1", self.name)
 
     @property
     def is_local(self) -> bool:
@@ -84,8 +91,12 @@ class Stored:
 
         selector = fs.FileSelector(self.place, recursive=everywhere)
         for info in sorted(_asked(self, lambda: self.system.get_file_info(selector)), key=lambda each: each.path):
+            inner = self._inner(info)
+            # Keys of an object store may have such parts, which lead out of the folder.
+            if not {"", ".", ".."}.isdisjoint(inner.parts_in(self)):
+                continue
             if not everywhere or info.type == fs.FileType.File:
-                yield self._inner(info)
+                yield inner
 
     def parts_in(self, folder: Stored) -> tuple[str, ...]:
         """Return the parts of its name below a folder."""
@@ -114,16 +125,20 @@ def stored(name: str | Path) -> Stored:
     from pyarrow import fs
 
     text = str(name)
-    if text.startswith("file:/"):  # with one slash, as Hadoop writes it, or with three
-        text = "/" + text.removeprefix("file:").lstrip("/")
-    scheme = urlparse(text).scheme if "://" in text else ""
-    if not scheme:
-        local = Path(text).absolute()
+    scheme = urlparse(text).scheme if "://" in text or text.lower().startswith("file:/") else ""
+    if scheme in ("", "file"):
+        local = Path(_path_of(text) if scheme else text).absolute()
         system: fs.FileSystem = fs.LocalFileSystem()
         return _of(str(local), system.get_file_info(str(local)), system)
     system, place = _system_of(text, scheme)
     missing = Stored(text.rstrip("/"), place, system, is_file=False, is_folder=False)
     return _of(missing.name, _asked(missing, lambda: system.get_file_info(place)), system)
+
+
+def _path_of(url: str) -> str:
+    """Return the path of a file URL: with one slash, as Hadoop writes it, or more; percent-encoded or not."""
+    path = "/" + url[len("file:") :].lstrip("/").removeprefix("localhost/")
+    return path if Path(path).exists() else unquote(path)
 
 
 def side_by_side(work: Callable[[In], Out], items: Sequence[In], *, far: bool) -> Iterator[Out]:
@@ -154,6 +169,8 @@ def _system_of(url: str, scheme: str) -> tuple[fs.FileSystem, str]:
     endpoint = next((os.environ[each] for each in _ENDPOINTS if os.environ.get(each)), None)
     _, _, behind = url.partition("://")
     host, _, place = behind.rstrip("/").partition("/")
+    if scheme in _S3 and not host:
+        raise InvalidInput(f"{url} names no bucket")
     try:
         if scheme in _S3 and endpoint is not None:
             # pyarrow does not read these variables, which every other client of S3 does.

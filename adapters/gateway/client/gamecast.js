@@ -23,6 +23,7 @@ const MESSAGE_BYTES_MAX = 2 ** 24;
 // Timers of a sleeping machine stand still, and those of a hidden page are slow: only the server can say if it is there.
 const SLEEP_MS = 5000;
 const STEADY_MS = 5000;
+const LOST_MS = 60_000;
 const PROBE_MS = 3000;
 const DEPTH_MAX = 64;
 // As JSON.stringify writes a surrogate without its other half, which is not Unicode.
@@ -191,7 +192,7 @@ export class Subscription {
 }
 
 export class Client {
-  #urls; #url; #options; #socket = null; #closed = false; #attempt = 0; #openedAt = 0; #ready = false;
+  #urls; #url; #options; #socket = null; #closed = false; #attempt = 0; #openedAt = 0; #lostAt = 0; #ready = false;
   #nextId = 1;
   #wanted = new Map();       // region → position after which to continue, null while none is known
   #joined = new Set();       // regions that the gateway has answered
@@ -587,7 +588,10 @@ export class Client {
     this.#askedAt = 0;
     if (this.#closed) return;
     this.#beating.ref?.();
-    if (FINAL[code]) return this.#end(failure(FINAL[code], reason || "refused"));
+    // What a lost connection had sent may reach its gateway now, and take this one's name.
+    const byItself = FINAL[code] === "superseded" && Date.now() - this.#lostAt < LOST_MS;
+    this.#lostAt = code === 1006 || code === 3000 ? Date.now() : byItself ? 0 : this.#lostAt;
+    if (FINAL[code] && !byItself) return this.#end(failure(FINAL[code], reason || "refused"));
     if (code === 4001 || code === 4010) {
       const error = failure(code === 4010 ? "expired" : "unauthorized", reason || "no good token");
       if (typeof this.#options.token !== "function") return this.#end(error);

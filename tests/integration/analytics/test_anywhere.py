@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import socket
 import subprocess
@@ -215,3 +216,51 @@ def test_very_many_small_files_are_put_together_before_spark_reads_them(
     found = read_sources(spark, [copied])
     assert [(each.reason, each.lacks) for each in found.quarantine.entries] == [("damaged inside", True)]
     assert found.rows["deliveries"] == rows - events
+
+
+def test_names_that_are_patterns_are_taken_as_they_are(
+    spark: SparkSession, session: Path, here: dict[str, Any], tmp_path: Path
+) -> None:
+    odd = tmp_path / "n*ght [eu] {a,b}?"
+    shutil.copytree(session, odd)
+    (tmp_path / "n:ght\n").mkdir()
+    assert figures(spark, odd) == here
+    assert stored(f"file://localhost{session}").name == str(session)
+    assert stored(session.as_uri().replace(" ", "%20")).name == str(session)
+
+
+def test_a_session_and_its_compacted_copy_are_not_analyzed_together(
+    spark: SparkSession, session: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(session, tmp_path / "session")
+    compact_session(stored(session), tmp_path / "compacted")
+    with pytest.raises(InvalidInput, match="is the compacted copy of"):
+        read_sources(spark, [tmp_path])
+    assert read_sources(spark, [tmp_path / "compacted"]).rows
+
+
+def test_keys_that_lead_out_of_a_session_are_left_alone(s3: str, tmp_path: Path) -> None:
+    place = stored(f"s3://{s3}")
+    evil = "sessions/evil"
+    fs.copy_files(place.place, evil, source_filesystem=place.system, destination_filesystem=place.system)
+    boto3 = pytest.importorskip("boto3")
+    store = boto3.client("s3", endpoint_url=os.environ["AWS_ENDPOINT_URL"])
+    store.put_object(Bucket="sessions", Key="evil/deliveries/../../pwned.txt", Body=b"x")
+    store.put_object(Bucket="sessions", Key="pwned.txt", Body=b"x")
+    made = compact_session(stored(f"s3://{evil}"), tmp_path / "out" / "compact")
+    assert made.rows
+    assert [file for file in tmp_path.rglob("*") if "pwned" in file.name] == []
+
+
+def test_a_log_with_lines_that_cannot_be_used_cannot_be_called_kept(spark: SparkSession, tmp_path: Path) -> None:
+    line = '{{"subscriber": "s1", "index": {0}, "event": "e{0}", "region": "r", "sender": "s2", "replayed": {1}}}'
+    good = [line.format(number, "true" if number < 2 else "false") for number in range(5)]
+    for name, lines, verdict in (
+        ("good", good, "kept"),
+        ("cut", [*good[:-1], good[-1][:20]], "unknown"),
+        ("float", [*good, good[0].replace('"index": 0', '"index": 0.5')], "unknown"),
+    ):
+        file = tmp_path / f"{name}.jsonl"
+        file.write_text("\n".join(lines) + "\n")
+        found = analyse(spark, read_sources(spark, [file]))
+        assert found.audit.verdict == verdict, (name, found.audit.unknown, found.audit.examples)

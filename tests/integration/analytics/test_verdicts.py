@@ -23,6 +23,7 @@ from pyspark.sql import SparkSession
 
 from analytics.jobs.analysis import Audit, audit_all
 from analytics.jobs.cells import add_up
+from analytics.jobs.clock_steps import find_clock_steps
 from analytics.jobs.numbering import number
 from analytics.jobs.slices import cut
 from analytics.jobs.spark import set_for
@@ -51,6 +52,8 @@ class World:
     rows: dict[str, list[Row]] = field(default_factory=dict)
     spoilt: list[str] = field(default_factory=list)
     """Tables whose file is cut in half."""
+    first_number: int = 1
+    """The number in the names of files."""
     copied: list[str] = field(default_factory=list)
     """Tables whose file is there twice."""
 
@@ -157,7 +160,8 @@ def a_swap(world: World) -> str:
     mine = sorted(world.of("deliveries", name), key=lambda row: row["index"])
     for one, other in pairwise(mine):
         if one["region"] == other["region"] and one["publisher"] == other["publisher"]:
-            one["index"], other["index"] = other["index"], one["index"]
+            for each in ("index", "received_at_ns", "delivered_at_ns"):
+                one[each], other[each] = other[each], one[each]
             return BROKEN
     return KEPT
 
@@ -166,7 +170,8 @@ def an_event_of_nobody(world: World) -> str:
     row = dict(world.random.choice(world.of("deliveries", world.anybody())))
     region, name = row["region"], row["subscriber"]
     newest = max(each["sequence"] for each in world.rows["publishes"] if each["region"] == region)
-    row |= {"sequence": newest + 1, "index": 10**6}
+    last = max(each["delivered_at_ns"] for each in world.of("deliveries", name))
+    row |= {"sequence": newest + 1, "index": 10**6, "received_at_ns": last, "delivered_at_ns": last}
     world.rows["deliveries"].append(row)
     world.renumber(name)
     # Others of the region have not got it either: it was never published, so nothing is due.
@@ -305,6 +310,83 @@ def history_that_comes_late(world: World) -> str:
     return KEPT
 
 
+def stays_that_are_missing(world: World) -> str:
+    """Without them, what came before a late joiner would be due to it."""
+    name = world.anybody()
+    world.drop("deliveries", sorted(world.of("deliveries", name), key=lambda row: row["index"])[:10])
+    world.renumber(name)
+    world.drop("stays", list(world.rows["stays"]))
+    return UNKNOWN
+
+
+def rows_of_a_subscriber_that_are_missing(world: World) -> str:
+    name = world.anybody()
+    for table in ("connections", "stays"):
+        world.drop(table, world.of(table, name))
+    return UNKNOWN
+
+
+def publishes_that_are_missing(world: World) -> str:
+    publisher = world.random.choice(world.rows["deliveries"])["publisher"]
+    world.drop("publishes", world.of("publishes", publisher))
+    return UNKNOWN
+
+
+def a_file_that_is_missing_by_its_number(world: World) -> str:
+    world.first_number = 2
+    return UNKNOWN
+
+
+def a_clock_set_back(world: World) -> str:
+    """A game server's clock is set back by two seconds while it publishes and delivers."""
+    name = world.random.choice(sorted({row["publisher"] for row in world.rows["publishes"]}))
+    mine = [row for row in world.rows["deliveries"] if row["publisher"] == name]
+    regions: dict[tuple[str, str], list[Row]] = {}
+    for row in mine:
+        regions.setdefault((row["subscriber"], row["region"]), []).append(row)
+    pair = next((rows for rows in regions.values() if len(rows) > 1 and rows[0]["subscriber"] == name), None)
+    if pair is None:
+        return KEPT
+    since = max(pair, key=lambda row: row["index"])["sent_at_ns"]
+    for row in world.rows["deliveries"]:
+        late = row["sent_at_ns"] >= since
+        if row["subscriber"] == name and late:
+            row["received_at_ns"] -= 2 * 10**9
+            row["delivered_at_ns"] -= 2 * 10**9
+        if row["publisher"] == name and late:
+            row["sent_at_ns"] -= 2 * 10**9
+    for row in world.of("publishes", name):
+        if row["published_at_ns"] >= since:
+            row["published_at_ns"] -= 2 * 10**9
+            row["acknowledged_at_ns"] -= 2 * 10**9
+    return UNKNOWN
+
+
+def a_gap_without_an_end_and_a_loss_after_it(world: World) -> str:
+    name = world.anybody()
+    mine = sorted(world.of("deliveries", name), key=lambda row: row["index"])
+    region = max({row["region"] for row in mine}, key=lambda each: sum(row["region"] == each for row in mine))
+    theirs = [row for row in mine if row["region"] == region]
+    if len(theirs) < 8:
+        return KEPT
+    announced, lost = theirs[2], theirs[5]
+    world.drop("deliveries", [announced, lost])
+    world.renumber(name)
+    gap = {"subscriber": name, "incarnation": 1, "host": "h", "region": region, "epoch": 1, "index": theirs[3]["index"]}
+    numbers = {"first_sequence": announced["sequence"], "last_sequence": 0}
+    world.rows["gaps"].append({**gap, **numbers, "reason": "test", "announced_at_ns": announced["delivered_at_ns"]})
+    return BROKEN
+
+
+def a_server_that_starves(world: World) -> str:
+    """It stops to receive in the middle, and closes long after."""
+    name = world.anybody()
+    mine = sorted(world.of("deliveries", name), key=lambda row: row["index"])
+    world.drop("deliveries", mine[len(mine) // 2 :])
+    world.renumber(name)
+    return UNKNOWN
+
+
 def a_copy_of_a_file(world: World) -> str:
     world.copied.append(world.random.choice(sorted(table for table, rows in world.rows.items() if rows)))
     return KEPT
@@ -332,6 +414,15 @@ FAULTS: tuple[Callable[[World], str], ...] = (
         files_of_a_publisher_that_are_missing,
     ),
     *(a_clock_minutes_behind, a_clock_in_the_future, a_return, history_that_comes_late, a_copy_of_a_file),
+    *(
+        stays_that_are_missing,
+        rows_of_a_subscriber_that_are_missing,
+        publishes_that_are_missing,
+        a_file_that_is_missing_by_its_number,
+        a_clock_set_back,
+        a_gap_without_an_end_and_a_loss_after_it,
+        a_server_that_starves,
+    ),
 )
 
 
@@ -348,7 +439,7 @@ def write(world: World, directory: Path) -> None:
         folder.mkdir(parents=True)
         schema = TABLE_OF[table].arrow_schema(notes)
         whole = [{name: row.get(name) for name in schema.names} for row in rows]
-        file = folder / "drawn-000001.parquet"
+        file = folder / f"drawn-{world.first_number:06}.parquet"
         pq.write_table(pa.Table.from_pylist(whole, schema=schema), file)
         if table in world.spoilt:
             file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
@@ -364,7 +455,8 @@ def judged(spark: SparkSession, world: World, directory: Path) -> Audit:
     cells = add_up(sources["deliveries"]).persist()
     numbering = number(sources["deliveries"], cells)
     slices = cut(numbering, deliveries=count)
-    found = audit_all(sources, numbering, slices, cells)
+    stepped = [row["subscriber"] for row in find_clock_steps(sources["deliveries"]).collect()]
+    found = audit_all(sources, numbering, slices, cells, stepped=stepped)
     slices.release()
     cells.unpersist()
     return found

@@ -65,6 +65,25 @@ console.error = (...words) => (out.complaints ??= []).push(words.join(" "));
 """
 
 CASES: dict[str, tuple[str, Any]] = {
+    "a client whose own lost connection takes its name goes on, and ends if another one does": (
+        """
+        const game = open();
+        await game.subscribe("forest");
+        Server.last.close(1006);
+        await until(() => Server.all.length === 2 && game.status === "open");
+        Server.last.close(4009, "another session took over this name");
+        await until(() => Server.all.length === 3 && game.status === "open");
+        out.before = game.status;
+        Server.last.close(4009, "another session took over this name");
+        await until(() => game.status === "closed");
+        out.after = [game.status, Server.all.length];
+        """,
+        {
+            "before": "open",
+            "after": ["closed", 3],
+            "complaints": ["gamecast: GamecastError: another session took over this name"],
+        },
+    ),
     "a server that closes after each welcome is tried less and less often, also by a client without regions": (
         """
         for (const regions of [[], ["forest"]]) {

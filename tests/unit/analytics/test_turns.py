@@ -64,7 +64,7 @@ def test_the_server_that_slowed_down_is_named_with_its_minute_and_levels() -> No
     assert turn.before_ms == pytest.approx(12, rel=0.1)
     assert turn.after_ms == pytest.approx(48, rel=0.1)
     assert turn.describe().startswith("p99 of s3 rose from 1")
-    assert f"at {text_of(BEGAN + 30)[-5:]}" in turn.describe()
+    assert f"at {text_of(BEGAN + 30).replace('T', ' ')}" in turn.describe()
 
 
 def test_the_smallest_part_that_explains_a_rise_is_named() -> None:
@@ -118,3 +118,47 @@ def test_a_shared_point_of_time_is_one_turn_and_two_far_apart_are_two() -> None:
     assert sorted(turn.minute for turn in turns) == [text_of(BEGAN + 20), text_of(BEGAN + 45)] or sorted(
         turn.minute for turn in turns
     ) == [text_of(BEGAN + 21), text_of(BEGAN + 45)]
+
+
+def test_a_spike_of_a_minute_is_no_new_level() -> None:
+    for height in (60.0, 1000.0):
+        rows = line("s1", flat, noise=0.01)
+        rows[30]["p99_ms"] = height
+        assert find_turns({"server": rows}) == (), height
+    often = line("s1", lambda n: 100.0 if n % 17 == 5 else 20.0)
+    assert find_turns({"server": often}) == ()
+
+
+def test_a_level_that_wanders_is_no_step() -> None:
+    found = 0
+    for seed in range(100):
+        random = Random(seed)
+        level = [0.0]
+        for _ in range(MINUTES):
+            level.append(0.8 * level[-1] + random.gauss(0, 0.2))
+        rows = line("s1", flat)
+        for n, row in enumerate(rows):
+            row["p99_ms"] = 20 * 2 ** level[n]
+        found += bool(find_turns({"server": rows}))
+    assert found <= 10
+
+
+def test_of_several_the_median_rise_is_told() -> None:
+    rows = [row for n in range(4) for row in line(f"s{n}", flat)]
+    for row in rows:
+        if row["minute"] >= text_of(BEGAN + 30):
+            row["p99_ms"] *= 40 if row["key"] == "s0" else 5
+    [turn] = find_turns({"server": rows})
+    assert turn.describe().startswith("p99 of all 4 servers rose")
+    assert turn.after_ms == pytest.approx(60, rel=0.2)
+
+
+def test_a_turn_over_midnight_says_both_days() -> None:
+    begun = BEGAN - BEGAN % 1440 + 1440 - 30  # half an hour before midnight
+    rows = line("s1", lambda n: 50.0 if 20 <= n < 45 else 10.0)
+    for n, row in enumerate(rows):
+        row["minute"] = text_of(begun + n)
+    [turn] = find_turns({"server": rows})
+    assert (turn.minute, turn.until) == (text_of(begun + 20), text_of(begun + 45))
+    assert turn.minute[:10] != turn.until[:10]
+    assert turn.until.replace("T", " ") in turn.describe()
