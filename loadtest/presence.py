@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from loadtest.crew import Crew
 from loadtest.planting import plant
 from sequencing.checkers.stays import Stay
+from sequencing.errors import UsageError
 
 MARK = "loadtest"
 """Field of every payload that holds the event's mark: its run, its ID, and when it was due."""
@@ -113,8 +114,15 @@ class Mark:
     due_ns: int
 
 
-def marked(payload: Mapping[str, object], mark: Mark, *, run: str) -> dict[str, object]:
-    """Return a payload with an event's mark beside the user's own fields."""
+def marked(payload: object, mark: Mark, *, run: str) -> dict[str, object]:
+    """Return a payload with an event's mark beside the user's own fields.
+
+    Raises `UsageError` for a payload that has no fields.
+    """
+    if not isinstance(payload, Mapping):
+        raise UsageError(
+            f"payload() returned a {type(payload).__name__}: return a dict, to which the load test adds a field"
+        )
     return {**payload, MARK: {"run": run, "id": mark.event, "due": mark.due_ns}}
 
 

@@ -107,3 +107,9 @@ def test_a_file_s_users_are_read_from_among_what_it_prints() -> None:
 def test_a_file_that_cannot_run_is_refused(stdout: bytes, stderr: bytes, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         read_kinds(stdout, stderr, FILE)
+
+
+@pytest.mark.parametrize("payload", [[1, 2], "text", None])
+def test_a_payload_without_fields_is_refused_with_the_cure(payload: object) -> None:
+    with pytest.raises(UsageError, match=r"payload\(\) returned a .*: return a dict"):
+        marked(payload, Mark("e", 1), run="r")
