@@ -114,7 +114,6 @@ class Poller:
         summary = self.snapshot.summary() if self.snapshot is not None else None
         return {
             "trouble": self.trouble,
-            "now_ms": time.time_ns() // 1_000_000,
             "interval_s": round(self._soonest_s, 1),
             "network": summary,
             "notes": [asdict(note) for note in reversed(self._notes)],
@@ -123,10 +122,10 @@ class Poller:
         }
 
     def text(self, more: Callable[[], dict[str, Any]]) -> bytes:
-        """Return the document as JSON, encoded once a survey for all viewers."""
+        """Return the document as JSON, encoded once a survey for all viewers; ``now_ms`` is when it is sent."""
         if self._text is None or self._text[0] != self.turn:
             self._text = self.turn, orjson.dumps(self.document(**more()))
-        return self._text[1]
+        return b'{"now_ms":%d,%b' % (_now_ms(), self._text[1][1:])
 
     async def _look_once(self) -> None:
         began_s = time.monotonic()

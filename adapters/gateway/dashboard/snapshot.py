@@ -278,7 +278,7 @@ class Snapshot:
         return None
 
 
-REGION_ORDERS = ("name", "events_per_s", "behind", "subscribers", "atoms", "last", "kept", "hops")
+REGION_ORDERS = ("name", "events_per_s", "behind", "subscribers", "atoms", "last", "kept", "hops", "condition")
 SUBSCRIBER_ORDERS = ("name", "regions", "waiting", "heard_ms_ago", "events_per_s")
 
 
