@@ -12,10 +12,13 @@ from adapters.gateway.gateway import Gateway
 from adapters.gateway.messages import Position
 from adapters.redis.networkstate import RegionState
 
+LAG_EVENTS_MIN = 100
+"""A reader with fewer events in the gateway is not behind: they are on their way to its socket."""
+
 
 @dataclass(frozen=True, slots=True)
 class Lag:
-    """One reader that has not been sent everything.
+    """One reader that is behind.
 
     ``behind``: events, at least, between what it was sent and the end of its regions. ``inbox`` and ``held``: of those,
     the events that the gateway has for it, and the frames that wait for other frames. ``regions``: those that it reads.
@@ -35,7 +38,7 @@ def lags(gateway: Gateway, regions: Iterable[RegionState]) -> list[Lag]:
     found = []
     for name, counters in gateway.connections.named_statistics():
         here = counters.inbox_events + counters.held_frames
-        if here:
+        if here >= LAG_EVENTS_MIN:
             at = positions.get(name, {})
             # Markers move a region's end, but not a position: alone they do not make a reader late.
             behind = max(here, _unsent(at, ends))

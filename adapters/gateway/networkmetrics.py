@@ -13,7 +13,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from adapters.gateway.gateway import Extension, Gateway
-from adapters.gateway.lag import Lag, lags
+from adapters.gateway.lag import LAG_EVENTS_MIN, Lag, lags
 from adapters.gateway.metrics import OTHER, REGIONS_MAX
 from adapters.redis.networkstate import NetworkState
 from adapters.redis.survey import survey
@@ -81,7 +81,9 @@ class NetworkMetrics(Collector):
 
 def _of_lags(behind: Sequence[Lag]) -> Iterator[Metric]:
     yield _gauge(
-        "gamecast_gateway_readers_behind", "Readers that have not been sent everything.", [((), float(len(behind)))]
+        "gamecast_gateway_readers_behind",
+        f"Readers for which {LAG_EVENTS_MIN} events or more wait in the gateway.",
+        [((), float(len(behind)))],
     )
     yield _gauge(
         "gamecast_gateway_lag_events_max",

@@ -10,9 +10,9 @@ const FULL = 374;
 
 export const regionList = () =>
   new List("regions", "region", showRegion, { order: "events_per_s", descending: true }, [
-    { order: "name", title: "region", width: "19%" },
-    { order: "hops", title: "path", width: "16%", text: true, value: ({ path }) => path.join(" → ") },
-    { order: "condition", title: "state", width: "15%", text: true, value: (row) => trouble(row) || "ok" },
+    { order: "name", title: "region", width: "18%" },
+    { order: "hops", title: "path", width: "14%", text: true, value: ({ path }) => path.join(" → ") },
+    { order: "condition", title: "state", width: "18%", text: true, value: (row) => trouble(row) || "ok" },
     { order: "events_per_s", title: "events/s", width: "10%", value: (row) => rate(row.events_per_s) },
     { order: "behind", title: "on the way", width: "11%", value: (row) => count(row.behind) },
     { order: "subscribers", title: "subscribers", width: "12%", value: (row) => count(row.subscribers) },
