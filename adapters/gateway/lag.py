@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from adapters.gateway.gateway import Gateway
 from adapters.gateway.messages import Position
 from adapters.redis.networkstate import RegionState
+from adapters.wording import natural
 
 LAG_EVENTS_MIN = 100
 """A reader with fewer events in the gateway is not behind: they are on their way to its socket."""
@@ -42,8 +43,8 @@ def lags(gateway: Gateway, regions: Iterable[RegionState]) -> list[Lag]:
             at = positions.get(name, {})
             # Markers move a region's end, but not a position: alone they do not make a reader late.
             behind = max(here, _unsent(at, ends))
-            found.append(Lag(name, behind, counters.inbox_events, counters.held_frames, tuple(sorted(at))))
-    return sorted(found, key=lambda lag: (-lag.behind, lag.name))
+            found.append(Lag(name, behind, counters.inbox_events, counters.held_frames, tuple(sorted(at, key=natural))))
+    return sorted(found, key=lambda lag: (-lag.behind, natural(lag.name)))
 
 
 def _unsent(at: Mapping[str, Position], ends: Mapping[str, RegionState]) -> int:

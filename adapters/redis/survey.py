@@ -21,6 +21,7 @@ from adapters.redis.nodereading import NodeReader, pairs, waited_s
 from adapters.redis.probe import ServerProbe, text, whole
 from adapters.redis.rows import read_begun, read_interests, read_standings
 from adapters.urls import as_user_of, redacted
+from adapters.wording import natural
 from sequencing.errors import PlanError
 from sequencing.joint import label
 from sequencing.keyspace import NodeKeys
@@ -46,7 +47,7 @@ async def survey(url: str, *, regions: bool = False, node_answer_s_max: float | 
         registered = {text(name): text(at) for name, at in pairs(await control.ask("HGETALL", ControlKeys.nodes) or ())}
         places = dict(registered)
         places.update(plan.nodes if plan is not None else {})
-        names = sorted(places) or [SOLE_NODE]
+        names = sorted(places, key=natural) or [SOLE_NODE]
         lossy = set(map(text, await control.ask("SMEMBERS", ControlKeys.lossy) or ()))
         runs = await control.ask("HMGET", ControlKeys.doubted, *names) or ()
         doubted = {name for name, run in zip(names, runs, strict=False) if run is not None}
@@ -164,7 +165,7 @@ async def _connections(
     heard = published.heard if published is not None else {}
     nothing = Interest(0, 0)
     found = []
-    for name in sorted(alive.keys() | introduced.keys() | interests.keys()):
+    for name in sorted(alive.keys() | introduced.keys() | interests.keys(), key=natural):
         interest = interests.get(name, nothing)
         waiting = interest.after(heard.get(name))
         found.append(

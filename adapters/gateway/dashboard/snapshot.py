@@ -273,7 +273,7 @@ class Snapshot:
         for each in self.now.connections:
             if each.name == name:
                 waiting: AbstractSet[str] = each.waiting
-                regions = sorted(each.wanted)[:NAMES_SHOWN]
+                regions = sorted(each.wanted, key=natural)[:NAMES_SHOWN]
                 return _subscriber(each) | {"regions_list": [{"name": n, "waiting": n in waiting} for n in regions]}
         return None
 

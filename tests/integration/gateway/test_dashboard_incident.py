@@ -97,12 +97,17 @@ async def test_the_page_marks_what_is_stuck_and_says_what_is_unknown(axe: str | 
     async with world(RING, nodes=3, events_per_s=75) as url, shown(url) as running:
         hung = await node_that_may_hang(url)
         assert hung.server is not None
+        free = next(each.name for each in (await survey(url, regions=True)).regions if hung.name not in each.path)
         for scheme, width in (*((scheme, 1400) for scheme in SCHEMES), (SCHEMES[0], PHONE_WIDTH)):
             async with browser(scheme=scheme, width=width) as window:
                 page = window.page
                 await page.goto(running.url + "/dashboard/")
                 await page.locator("#regions tr.row").first.wait_for()
                 await page.locator("#rate canvas").wait_for()
+                await page.get_by_label("Search regions").fill(free)
+                await page.get_by_role("button", name=free, exact=True).click()
+                await page.locator("#latency canvas").wait_for()
+                await page.get_by_label("Search regions").fill("")
                 with stopped(hung.server.pid):
                     await page.locator("#graph .node.down", has_text="since ").wait_for()
                     total = page.locator("#totals > div", has_text="events on the way")
@@ -117,6 +122,8 @@ async def test_the_page_marks_what_is_stuck_and_says_what_is_unknown(axe: str | 
                     assert texts[0] == hung.name
                     assert texts[2] == "–"
                     assert "no since " in texts[-1]
+                    note = await page.locator("#latency-note").inner_text()
+                    assert "without what is stuck in 8 regions" in note
                     assert "1 node unknown" in await page.locator("#rate-note").inner_text()
                     assert await judge(page, axe) == []
                     await page.get_by_text("Nodes and links as tables").click()
