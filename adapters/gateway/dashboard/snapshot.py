@@ -81,6 +81,8 @@ class Snapshot:
                 "busy_regions": sum(rate > 0 for rate in self.rates.values()) if self.rates else None,
                 "stuck_regions": sum(each.condition == "stuck" for each in self.region_troubles.values()),
                 "behind": self.behind,
+                "rates_unknown": len(now.regions) - len(self.rates),
+                "behind_unknown": sum(row["behind"] is None for row in self.regions.values()),
                 "atoms": len(plan.atoms) if plan is not None else 0,
                 "nodes": len(now.nodes),
                 "nodes_answering": len(now.nodes) - len(self.silent),

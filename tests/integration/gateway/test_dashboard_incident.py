@@ -209,6 +209,11 @@ async def test_a_reader_that_does_not_read_is_named_with_its_lag(redis_server: E
                 found = await get(client, running.url + "/dashboard/data/lagging", order="behind", descending=1)
         assert found["rows"][0]["name"] == "~slow"
         assert found["rows"][0]["regions"] == 1
+        async with browser() as window:
+            await window.page.goto(running.url + "/dashboard/")
+            row = window.page.locator("#lagging tr.row", has_text="~slow")
+            await row.wait_for()
+            await picture(window.page, "dashboard-reader-behind")
         async with client.get(running.url + "/metrics") as response:
             text = await response.text()
         assert 'gamecast_gateway_lag_events{reader="~slow"}' in text

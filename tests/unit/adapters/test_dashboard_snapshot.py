@@ -234,6 +234,7 @@ def test_what_is_unknown_in_an_incident_is_not_shown_as_nothing() -> None:
     totals = shown["totals"]
     assert (totals["behind"], totals["nodes_silent"], totals["silent_since_ms"]) == (132, ["n2"], 1_000)
     assert totals["events_per_s"] == 30 + 60
+    assert (totals["rates_unknown"], totals["behind_unknown"]) == (1, 3)
     hung = shown["nodes"][0]
     assert (hung["name"], hung["condition"], hung["since_ms"]) == ("n2", "stuck", 1_000)
     assert (hung["events_per_s"], hung["waiting_frames"]) == (None, None)

@@ -130,13 +130,13 @@ function showTotals({ totals, alerts, alerts_total }) {
   const down = totals.nodes - totals.nodes_answering;
   const unknown = down ? `${counted(down, "node")} unknown${since(totals.silent_since_ms)}` : "";
   const rows = [
-    [atLeast(rate(totals.events_per_s), down), unknown ? `events a second, ${unknown}` : "events a second"],
+    [atLeast(rate(totals.events_per_s), totals.rates_unknown), `events a second${partly(totals.rates_unknown, unknown)}`],
     [count(totals.regions), `regions, ${totals.stuck_regions ? `${count(totals.stuck_regions)} stuck` : `${count(totals.busy_regions)} busy`}`, totals.stuck_regions && "bad"],
     [count(totals.subscribers_alive), `subscribers${gone(totals)}`],
     [count(totals.nodes_answering), down ? `nodes, ${count(down)} down` : "nodes", down && "bad"],
     [count(totals.atoms), "atoms"],
     [String(totals.path_nodes), "nodes a path"],
-    [atLeast(count(totals.behind), down), unknown ? `events on the way: at least ${count(totals.behind)}, ${unknown}` : "events on the way", totals.stuck_regions && "bad"],
+    [atLeast(count(totals.behind), totals.behind_unknown), `events on the way${totals.behind_unknown && totals.behind !== null ? `: at least ${count(totals.behind)}` : ""}${partly(totals.behind_unknown, unknown)}`, totals.stuck_regions && "bad"],
     [count(total), problems ? `alerts, ${counted(problems, "problem")}` : "alerts", problems ? "bad" : total ? "warn" : ""],
   ];
   const list = byId("totals");
@@ -149,6 +149,12 @@ function showTotals({ totals, alerts, alerts_total }) {
     say(box.querySelector("dd"), value);
     say(box.querySelector("dt"), name);
   });
+}
+
+// What a total lacks: a node that does not answer, or else regions that were not read twice yet.
+function partly(regions, nodes) {
+  if (!regions) return "";
+  return `, ${nodes || `${counted(regions, "region")} unknown`}`;
 }
 
 function gone({ subscribers: known, subscribers_alive: alive }) {
