@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 NAMED_MAX = 3
+
+
+def natural(name: str) -> tuple[tuple[int, str], ...]:
+    """Return a key that sorts n2 before n10."""
+    return tuple((int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"([0-9]+)", name) if part)
 
 
 def counted(number: int, one: str, many: str | None = None) -> str:

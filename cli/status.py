@@ -15,6 +15,7 @@ from rich.text import Text
 from adapters.redis.findings import affected_by
 from adapters.redis.networkstate import NetworkState, NodeState
 from adapters.redis.survey import survey
+from adapters.wording import natural
 from cli.reporting import counted, installed_plan, named, printable
 from gamecast.client.networks import require_reachable
 from launcher.ending import INFRASTRUCTURE
@@ -70,14 +71,14 @@ def _document(network: NetworkState, *, with_regions: bool) -> dict[str, Any]:
             "old_epochs": transition.old_epochs,
         },
         "leader": {"token": network.leader or None, "lease_ends_in_ms": network.lease_ms},
-        "unplaced": sorted(network.unplaced),
+        "unplaced": sorted(network.unplaced, key=natural),
         "nodes": [_node(node) for node in network.nodes],
         "connections": [
             {
                 "name": each.name,
                 "incarnation": each.incarnation,
-                "regions": sorted(each.wanted),
-                "waiting": sorted(each.waiting),
+                "regions": sorted(each.wanted, key=natural),
+                "waiting": sorted(each.waiting, key=natural),
                 "alive": each.alive,
                 "heard_ms_ago": each.heard_ms_ago,
             }
@@ -116,7 +117,7 @@ def _node(node: NodeState) -> dict[str, Any]:
         "memory_bytes": server.memory_bytes if server is not None else None,
         "memory_bytes_max": (server.memory_bytes_max or None) if server is not None else None,
         "steps": node.steps,
-        "lacking": sorted(node.lacking),
+        "lacking": sorted(node.lacking, key=natural),
         "links": {link.target: link.frames for link in node.links},
         "unread": list(node.unread),
     }
@@ -160,7 +161,8 @@ def _summary(network: NetworkState) -> Iterator[str]:
         yield f"On the way to plan {transition.epoch}.{transition.version}, {how}: {ending}"
     if network.unplaced:
         regions = counted(len(network.unplaced), "region")
-        yield f"No path yet for {regions} that events wait for: {printable(named(sorted(network.unplaced)))}"
+        unplaced = sorted(network.unplaced, key=natural)
+        yield f"No path yet for {regions} that events wait for: {printable(named(unplaced))}"
     if network.leader is None:
         yield "Leader: cannot be read"
     elif not network.leader:

@@ -51,6 +51,10 @@ class Connections:
         """Return the counters of each open connection."""
         return [connection.statistics() for connection in self._open]
 
+    def named_statistics(self) -> list[tuple[str, Any]]:
+        """Return the name and the counters of each open connection."""
+        return [(connection.name, connection.statistics()) for connection in self._open]
+
     def hold_counts(self) -> tuple[int, ...]:
         """Return how many frames were held since the start, counted by hold time (`NetworkAccess.hold_bounds_ms`)."""
         counts = self._given_up

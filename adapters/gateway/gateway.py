@@ -68,6 +68,10 @@ class Named(Leaving, Protocol):
     def subject(self) -> str | None:
         """The subject of the session."""
 
+    @property
+    def place(self) -> ParkedSession | None:
+        """Where it is in the network, None while it is undecided."""
+
 
 Tap = Callable[[Sequence[Any]], None]
 """Called with each batch of events and gaps at its delivery; must return quickly."""
@@ -201,6 +205,11 @@ class Gateway:
             before.leave(Close.SUPERSEDED, "another session took over this name")
             await before.gone.wait()
         return self._kept.take(session.name, session.subject)
+
+    def places(self) -> list[tuple[str, ParkedSession]]:
+        """Return the name and the place of each session, and of each parked one."""
+        open_places = [(session.name, session.place) for session in self.sessions]
+        return [*self._kept.items(), *((name, place) for name, place in open_places if place is not None)]
 
     def keep(self, name: str, place: ParkedSession) -> None:
         """Park a session for some seconds after its client disconnected."""

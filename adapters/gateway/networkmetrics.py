@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
 
 from aiohttp import web
@@ -13,6 +13,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from adapters.gateway.gateway import Extension, Gateway
+from adapters.gateway.lag import LAG_EVENTS_MIN, Lag, lags
 from adapters.gateway.metrics import OTHER, REGIONS_MAX
 from adapters.redis.networkstate import NetworkState
 from adapters.redis.survey import survey
@@ -21,6 +22,11 @@ from sequencing.errors import GamecastError
 SURVEY_EVERY_S = 5.0
 """The minimum interval between two surveys, however often metrics are read: a survey asks every node."""
 SURVEY_S_MAX = 4.0
+NODE_ANSWER_S_MAX = 1.0
+"""A node that hangs must not take the figures of all others with it."""
+
+LAGS_MAX = 20
+"""The maximum number of readers with a metric of their own: the worst ones."""
 
 
 class NetworkMetrics(Collector):
@@ -40,7 +46,7 @@ class NetworkMetrics(Collector):
                 return
             try:
                 async with asyncio.timeout(SURVEY_S_MAX):
-                    self._state = await survey(self._url, regions=True)
+                    self._state = await survey(self._url, regions=True, node_answer_s_max=NODE_ANSWER_S_MAX)
                 self._is_there = True
             except (GamecastError, TimeoutError):
                 self._is_there = False
@@ -50,6 +56,7 @@ class NetworkMetrics(Collector):
         """See `Collector`."""
         yield _gauge("gamecast_control_up", "Whether the control Redis answers.", [((), float(self._is_there))])
         yield from self._of_connections()
+        yield from _of_lags(lags(self._gateway, self._state.regions if self._state is not None else ()))
         if self._state is not None:
             yield from _of_nodes(self._state)
             yield from _of_regions(self._state)
@@ -70,6 +77,25 @@ class NetworkMetrics(Collector):
         )
         family.add_metric([], list(zip(bounds, held, strict=True)), sum_value=None)
         yield family
+
+
+def _of_lags(behind: Sequence[Lag]) -> Iterator[Metric]:
+    yield _gauge(
+        "gamecast_gateway_readers_behind",
+        f"Readers for which {LAG_EVENTS_MIN} events or more wait in the gateway.",
+        [((), float(len(behind)))],
+    )
+    yield _gauge(
+        "gamecast_gateway_lag_events_max",
+        "Events that the reader that is furthest behind has not been sent.",
+        [((), float(max((lag.behind for lag in behind), default=0)))],
+    )
+    yield _gauge(
+        "gamecast_gateway_lag_events",
+        f"Events that a reader has not been sent, of the {LAGS_MAX} that are furthest behind.",
+        [((lag.name,), float(lag.behind)) for lag in behind[:LAGS_MAX]],
+        ["reader"],
+    )
 
 
 def _of_nodes(state: NetworkState) -> Iterator[Metric]:

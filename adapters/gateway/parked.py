@@ -99,6 +99,10 @@ class KeptPlaces:
     def __len__(self) -> int:
         return len(self._kept)
 
+    def items(self) -> list[tuple[str, ParkedSession]]:
+        """Return the name and the place of each."""
+        return [(name, place) for name, (place, _) in self._kept.items()]
+
     def put(self, name: str, place: ParkedSession) -> None:
         """Park a session; if there are too many, release the oldest."""
         self.drop(name)

@@ -26,6 +26,7 @@ from adapters.gateway.gateway import Gateway
 from adapters.gateway.grants import Grant
 from adapters.gateway.messages import Close, Code, Hello, Refusal, read_json, read_message
 from adapters.gateway.outbox import Outbox
+from adapters.gateway.parked import ParkedSession
 from adapters.gateway.requests import Requests
 from adapters.gateway.resumption import Resumption
 from adapters.gateway.subscriptions import Subscriptions
@@ -73,6 +74,11 @@ class Session:
     def grant(self) -> Grant:
         """What the client may do."""
         return self._caller.grant
+
+    @property
+    def place(self) -> ParkedSession | None:
+        """Where the session is in the network, None while it is undecided."""
+        return self._resumption.place
 
     def leave(self, close_code: int, reason: str) -> None:
         """End the session."""

@@ -10,7 +10,7 @@ from adapters.redis.examination import Examination, Finding
 from adapters.redis.networkstate import NetworkState, NodeState, RegionState
 from adapters.redis.probe import ServerState
 from adapters.redis.serverfindings import access_findings, server_findings, size_text, unread_findings
-from adapters.wording import counted, installed_plan, named
+from adapters.wording import counted, installed_plan, named, natural
 from sequencing.node import TRIM_EVERY_EVENTS
 from sequencing.plan import GIVEN_UP, Plan
 
@@ -160,14 +160,14 @@ def _changing(examined: Examination) -> Iterator[Finding]:
     advice = "the leader cannot plan this: its log (gamecast.manager) says why, and `gamecast manager` shows it"
     before = {(each.name, each.incarnation): each.asks for each in first.connections}
     waiting = [
-        f"{each.name} ({named(sorted(region for region, _ in asks))})"
+        f"{each.name} ({named(sorted((region for region, _ in asks), key=natural))})"
         for each in network.connections
         if each.alive and (asks := each.asks & before.get((each.name, each.incarnation), frozenset()))
     ]
     if waiting:
         seen = f"subscriptions have waited for more than {examined.apart_s:g} s for regions: {named(waiting)}"
         yield Finding("problem", "connections", seen, advice)
-    if unplaced := sorted(first.unplaced & network.unplaced):
+    if unplaced := sorted(first.unplaced & network.unplaced, key=natural):
         seen = f"events have waited for more than {examined.apart_s:g} s for regions without a path: {named(unplaced)}"
         yield Finding("problem", "connections", seen, advice)
 
@@ -222,7 +222,7 @@ def affected_by(node: str, network: NetworkState) -> str:
         return ""
     subscribers = [each.name for each in network.connections if each.alive and not each.wanted.isdisjoint(regions)]
     stand = "stands" if len(regions) == 1 else "stand"
-    seen = f"; {counted(len(regions), 'region')} {stand} still ({named(sorted(regions))})"
+    seen = f"; {counted(len(regions), 'region')} {stand} still ({named(sorted(regions, key=natural))})"
     return f"{seen}, subscribed to by {named(subscribers)}" if subscribers else seen
 
 
@@ -239,7 +239,7 @@ def _installed(node: NodeState, before: NodeState, network: NetworkState) -> Ite
             yield Finding(
                 "problem", node.name, "its server was restarted, and the plan does not include it again yet", advice
             )
-    elif lacking := sorted(node.lacking & before.lacking):
+    elif lacking := sorted(node.lacking & before.lacking, key=natural):
         seen = f"does not know {named(lacking)}, which plan {published} requires: its server has lost its data"
         yield Finding("problem", node.name, seen, BEGIN_ANEW)
     elif _ahead(node, plan):

@@ -10,11 +10,15 @@ from sequencing.plan import Plan
 
 @dataclass(frozen=True, slots=True)
 class LinkState:
-    """Waiting frames on the link to ``target``; ``head`` is the id of the first one, empty if there is none."""
+    """Waiting frames on the link to ``target``; ``head`` is the id of the first one, empty if there is none.
+
+    ``sent``: how many frames the node has ever put on it, None if that cannot be read.
+    """
 
     target: str
     frames: int
     head: str
+    sent: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +48,10 @@ class NodeState:
     unread: tuple[str, ...] = ()
     has_lost: bool = False
     """Whether it was found to have lost acknowledged events, although it is registered to keep all."""
+    accepted: int | None = None
+    """How many frames it has accepted from other nodes, None if that cannot be read."""
+    read_at_s: float | None = None
+    """When its links and counters were read, by the monotonic clock of the reader; None if they were not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +93,8 @@ class RegionState:
     """One region of the plan.
 
     Its egress stream has ``frames``; the oldest ends in number ``first`` and the newest in ``last``. ``drawn`` is the
-    last number that its ingress assigned. None if the node cannot be asked. ``stream_bytes``: only for some long
-    streams.
+    last number that its ingress assigned, read at ``drawn_at_s`` by the monotonic clock of the reader. None if the
+    node cannot be asked. ``stream_bytes``: only for some long streams.
     """
 
     name: str
@@ -97,6 +105,7 @@ class RegionState:
     last: int | None = None
     drawn: int | None = None
     stream_bytes: int | None = None
+    drawn_at_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +115,8 @@ class NetworkState:
     ``transition``: the leader's current work, None if there is none. ``leader``: the leader's token, empty if there is
     no leader. ``lease_ms``: when its lease ends, -1 for never, None without a lease. Both are None if they cannot be
     read. ``unplaced``: regions for which events wait, and for which the plan has no path. ``has_moved``: whether a
-    newer plan was published during the survey, so that nodes may know more than ``plan``.
+    newer plan was published during the survey, so that nodes may know more than ``plan``. ``waited_s``: for how long
+    the survey only waited for nodes that did not answer.
     """
 
     where: str
@@ -121,3 +131,4 @@ class NetworkState:
     regions: tuple[RegionState, ...] = ()
     unread: tuple[str, ...] = ()
     has_moved: bool = False
+    waited_s: float = 0.0

@@ -70,11 +70,13 @@ class ServerState:
 class ServerProbe:
     """Asks one server. It notes refused and invalid answers, and raises errors for an unreachable server.
 
-    ``tag``: of the keys that it is asked about, see `RedisConnection`.
+    ``tag``: of the keys that it is asked about, see `RedisConnection`. ``answer_s_max``: the time limit for one reply;
+    None for `ANSWER_S_MAX`.
     """
 
     url: str
     tag: str
+    answer_s_max: float | None = None
     unread: list[str] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
     _connection: RedisConnection = field(init=False)
@@ -85,7 +87,7 @@ class ServerProbe:
     async def ask(self, *command: Any) -> Any:
         """Return the reply to a command, None for an error."""
         try:
-            return await self._connection.call(*command, timeout_s=ANSWER_S_MAX)
+            return await self._connection.call(*command, timeout_s=self.answer_s_max or ANSWER_S_MAX)
         except (OtherSideError, Unreachable) as error:
             self._note(" ".join(map(str, command[:2])), error)
             return None

@@ -29,7 +29,7 @@ from adapters.redis.control import CONTROL, SOLE_NODE
 from adapters.redis.controlkeys import ControlKeys
 from adapters.redis.leadercontrol import LEADING
 from adapters.redis.node import INSTALL, STEP
-from adapters.redis.survey import LOOK
+from adapters.redis.nodereading import LOOK
 from adapters.urls import redacted, with_user
 from sequencing.errors import OtherSideError, UnsupportedServer, UsageError
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from adapters.redis.networkstate import NetworkState
-from adapters.wording import counted, named
+from adapters.wording import counted, named, natural
 from sequencing.plan import Plan
 
 Kind = Literal["epoch", "plan", "node", "leader", "subscriber", "gap", "alert"]
@@ -43,16 +43,16 @@ def _plan(before: Plan | None, now: Plan | None, at_ms: int) -> Iterator[Note]:
         return
     begun = [region for region in now.paths if now.epoch_of(region) > before.epoch]
     if now.epoch != before.epoch:
-        text = f"epoch {now.epoch} begins for {counted(len(begun), 'region')}: {named(sorted(begun))}"
+        text = f"epoch {now.epoch} begins for {counted(len(begun), 'region')}: {named(sorted(begun, key=natural))}"
         yield Note(at_ms, "epoch", text if begun else f"epoch {now.epoch} begins")
     changes = []
     if added := now.paths.keys() - before.paths.keys():
-        changes.append(f"{counted(len(added), 'new region')} ({named(sorted(added))})")
+        changes.append(f"{counted(len(added), 'new region')} ({named(sorted(added, key=natural))})")
     if gone := before.paths.keys() - now.paths.keys():
         changes.append(f"{counted(len(gone), 'region')} gone")
     moved = [region for region, path in now.paths.items() if before.paths.get(region, path) != path]
     if moved:
-        changes.append(f"{counted(len(moved), 'path')} changed ({named(sorted(moved))})")
+        changes.append(f"{counted(len(moved), 'path')} changed ({named(sorted(moved, key=natural))})")
     atoms = {atom.regions for atom in now.atoms}, {atom.regions for atom in before.atoms}
     if new := len(atoms[0] - atoms[1]):
         changes.append(counted(new, "new atom"))
@@ -81,12 +81,12 @@ def _nodes(before: NetworkState, now: NetworkState, at_ms: int) -> Iterator[Note
 def _subscribers(before: NetworkState, now: NetworkState, at_ms: int) -> Iterator[Note]:
     then = {each.name for each in before.connections if each.alive}
     alive = {each.name for each in now.connections if each.alive}
-    if come := sorted(alive - then):
+    if come := sorted(alive - then, key=natural):
         yield Note(at_ms, "subscriber", f"{counted(len(come), 'subscriber')} joined: {named(come)}")
     left = then - alive
     known = {each.name for each in now.connections}
-    if gone := sorted(left - known):
+    if gone := sorted(left - known, key=natural):
         yield Note(at_ms, "subscriber", f"{counted(len(gone), 'subscriber')} left: {named(gone)}")
-    if lost := sorted(left & known):
+    if lost := sorted(left & known, key=natural):
         text = f"{counted(len(lost), 'subscriber')} disconnected without leaving: {named(lost)}"
         yield Note(at_ms, "subscriber", text, bad=True)

@@ -13,6 +13,7 @@ from typing import Any
 
 import orjson
 
+from adapters.gateway.dashboard.history import History, Point
 from adapters.gateway.dashboard.notes import Note, happened
 from adapters.gateway.dashboard.snapshot import Snapshot
 from adapters.redis.networkstate import NetworkState
@@ -25,13 +26,16 @@ IDLE_INTERVAL_S = 15.0
 """How often to survey while the dashboard is watched, and otherwise: even then, changes must be noticed."""
 
 SHARE_MAX = 0.25
-"""The maximum share of the time: a network that takes long to survey is surveyed less often."""
+"""The maximum share of the time: a network that takes long to survey is surveyed less often.
+
+Time that passes only because a server does not answer does not count: in an incident, looks go on at the usual pace.
+"""
 
 WATCHED_S = 30.0
 """For this long after a request, the dashboard counts as watched."""
 
-HISTORY, NOTES = 180, 200
-"""How many points of the curves, and how many notes, are kept."""
+NOTES = 200
+"""How many notes are kept."""
 
 Look = Callable[[], Awaitable[NetworkState]]
 
@@ -51,11 +55,15 @@ class Poller:
         self.turn = 0
         """Counts surveys, for viewers that wait for the next one."""
         self._looked_at_s = 0.0
+        self._waited_s = 0.0
+        """For how long the last survey only waited for servers that did not answer."""
         self._watched_until_s = 0.0
         self._looked = asyncio.Condition()
         self._wake = asyncio.Event()
         self._notes: deque[Note] = deque(maxlen=NOTES)
-        self._history: deque[tuple[int, float, int]] = deque(maxlen=HISTORY)
+        self._history = History()
+        self._answered_ms: dict[str, int] = {}
+        """Node → when it last answered."""
         self._alerts: frozenset[tuple[str, str]] = frozenset()
         self._text: tuple[int, bytes] | None = None
 
@@ -77,7 +85,8 @@ class Poller:
         Two are never closer than the interval: moving counters must have had time to move.
         """
         took_s = time.monotonic() - began_s
-        soonest_s = self._soonest_s = min(max(self._interval_s, took_s / SHARE_MAX), IDLE_INTERVAL_S)
+        worked_s = max(0.0, took_s - self._waited_s)
+        soonest_s = self._soonest_s = min(max(self._interval_s, worked_s / SHARE_MAX), IDLE_INTERVAL_S)
         await asyncio.sleep(max(0.0, soonest_s - took_s))
         if time.monotonic() >= self._watched_until_s:
             with suppress(TimeoutError):
@@ -105,23 +114,18 @@ class Poller:
         summary = self.snapshot.summary() if self.snapshot is not None else None
         return {
             "trouble": self.trouble,
-            "now_ms": time.time_ns() // 1_000_000,
             "interval_s": round(self._soonest_s, 1),
             "network": summary,
             "notes": [asdict(note) for note in reversed(self._notes)],
-            "history": {
-                "at_ms": [at_ms for at_ms, _, _ in self._history],
-                "events_per_s": [rate for _, rate, _ in self._history],
-                "behind": [behind for _, _, behind in self._history],
-            },
+            "history": self._history.document(),
             **more,
         }
 
     def text(self, more: Callable[[], dict[str, Any]]) -> bytes:
-        """Return the document as JSON, encoded once a survey for all viewers."""
+        """Return the document as JSON, encoded once a survey for all viewers; ``now_ms`` is when it is sent."""
         if self._text is None or self._text[0] != self.turn:
             self._text = self.turn, orjson.dumps(self.document(**more()))
-        return self._text[1]
+        return b'{"now_ms":%d,%b' % (_now_ms(), self._text[1][1:])
 
     async def _look_once(self) -> None:
         began_s = time.monotonic()
@@ -132,22 +136,27 @@ class Poller:
                 self.note(Note(_now_ms(), "alert", f"cannot survey the network: {error}", bad=True))
                 logger.warning("cannot survey the network: %s", error)
             self.trouble = str(error)
+            self._waited_s = time.monotonic() - began_s
             return
         if self.trouble is not None:
             self.note(Note(_now_ms(), "alert", "surveys of the network work again"))
         self.trouble = None
+        self._waited_s = state.waited_s
         ended_s = time.monotonic()
         before = self.snapshot.now if self.snapshot is not None else state
         apart_s = began_s - self._looked_at_s if self.snapshot is not None else 0.0
         took_ms = (ended_s - began_s) * 1000
         self._looked_at_s = began_s
-        snapshot = Snapshot(before, state, apart_s, _now_ms(), took_ms)
+        at_ms = _now_ms()
+        named = {node.name for node in state.nodes}
+        answered = {node.name: at_ms for node in state.nodes if node.server is not None}
+        self._answered_ms = {name: at for name, at in self._answered_ms.items() if name in named} | answered
+        snapshot = Snapshot(before, state, apart_s, at_ms, took_ms, self._answered_ms)
         if self.snapshot is not None:
             for note in happened(before, state, snapshot.at_ms):
                 self.note(note)
-            rate = sum(snapshot.rates.values())
-            behind = sum(row["behind"] or 0 for row in snapshot.regions.values())
-            self._history.append((snapshot.at_ms, round(rate, 1), behind))
+            rate = snapshot.events_per_s
+            self._history.add(Point(at_ms, None if rate is None else round(rate, 1), snapshot.behind))
         self._note_alerts(snapshot)
         self.snapshot = snapshot
 

@@ -17,9 +17,17 @@ from aiohttp import web
 from adapters.gateway.dashboard.durations import Durations
 from adapters.gateway.dashboard.notes import Kind, Note
 from adapters.gateway.dashboard.poller import INTERVAL_S, Look, Poller
-from adapters.gateway.dashboard.snapshot import REGION_ORDERS, ROWS_MAX, SUBSCRIBER_ORDERS, Row, page
+from adapters.gateway.dashboard.snapshot import (
+    LAGGING_ORDERS,
+    REGION_ORDERS,
+    ROWS_MAX,
+    SUBSCRIBER_ORDERS,
+    Row,
+    page,
+)
 from adapters.gateway.gateway import Extension, Gateway
 from adapters.gateway.grants import Grant
+from adapters.gateway.lag import lags
 from adapters.gateway.messages import Code, Refusal
 from adapters.redis.networkstate import NetworkState
 from adapters.redis.survey import survey
@@ -46,6 +54,9 @@ SEARCH_LETTERS_MAX = 200
 GAPS_NOTED = 5
 """How many gaps of one turn are noted: a session that fell behind may have one in each of its regions."""
 
+NODE_ANSWER_S_MAX = 1.0
+"""A node that does not answer for this long is shown as unknown: the figures of the others must not wait for it."""
+
 WRITE_S_MAX = 10.0
 """A viewer that accepts no data for this long is disconnected."""
 
@@ -54,7 +65,7 @@ def dashboard(url: str, *, interval_s: float = INTERVAL_S) -> Extension:
     """Return an extension that adds the dashboard of a control Redis's network to a gateway, at ``/dashboard/``."""
 
     async def look() -> NetworkState:
-        return await survey(url, regions=True)
+        return await survey(url, regions=True, node_answer_s_max=NODE_ANSWER_S_MAX)
 
     def extend(application: web.Application, gateway: Gateway) -> None:
         add_dashboard(application, gateway, look, interval_s=interval_s)
@@ -76,6 +87,7 @@ def add_dashboard(application: web.Application, gateway: Gateway, look: Look, *,
     router.add_get("/dashboard/data/region", shown.region)
     router.add_get("/dashboard/data/subscribers", shown.subscribers)
     router.add_get("/dashboard/data/subscriber", shown.subscriber)
+    router.add_get("/dashboard/data/lagging", shown.lagging)
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +196,12 @@ class _Dashboard:
         await self._admit(request)
         snapshot, name = self._poller.snapshot, _name(request)
         return _found(snapshot.subscriber(name) if snapshot is not None else None, "subscriber")
+
+    async def lagging(self, request: web.Request) -> web.Response:
+        await self._admit(request)
+        snapshot = self._poller.snapshot
+        rows = snapshot.lagging(lags(self._gateway, snapshot.now.regions)) if snapshot is not None else []
+        return _page(request, rows, LAGGING_ORDERS)
 
     async def _admit(self, request: web.Request) -> Grant:
         grant = await self._gateway.guard.require_watcher(request)

@@ -8,14 +8,32 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
-from itertools import pairwise
 from typing import Any
 
+from adapters.gateway.dashboard.rates import (
+    Link,
+    known_sum,
+    link_rates,
+    links_of,
+    node_rates,
+    region_rates,
+    target_of,
+)
+from adapters.gateway.dashboard.trouble import (
+    NO_TROUBLE,
+    Trouble,
+    link_troubles,
+    region_troubles,
+    silent_nodes,
+    urgency,
+)
+from adapters.gateway.lag import Lag
 from adapters.redis.examination import Examination, Finding
 from adapters.redis.findings import judge
 from adapters.redis.networkstate import ConnectionState, NetworkState, NodeState, RegionState
+from adapters.wording import natural
 
 NODES_SHOWN, LINKS_SHOWN, ALERTS_SHOWN = 100, 200, 50
 ROWS_MAX = 200
@@ -28,9 +46,10 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A network now. ``before``: ``apart_s`` earlier, to compute rates; at the first survey, it is the same state.
+    """A network now. ``before``: ``apart_s`` earlier; at the first survey, it is the same state.
 
-    ``at_ms``: Unix time; ``took_ms``: the duration of the survey.
+    ``at_ms``: Unix time; ``took_ms``: the duration of the survey. ``answered_ms``: node → when it last answered, if
+    it ever did.
     """
 
     before: NetworkState
@@ -38,12 +57,16 @@ class Snapshot:
     apart_s: float
     at_ms: int
     took_ms: float
+    answered_ms: Mapping[str, int] = field(default_factory=dict)
 
     def summary(self) -> Row:
         """Return the network as a whole: nodes, links, totals, alerts."""
         plan, transition, now = self.now.plan, self.now.transition, self.now
-        nodes = sorted(self.nodes, key=lambda row: (-row["events_per_s"], row["name"]))
-        links = sorted(self.links, key=lambda row: (-row["events_per_s"], row["from"], row["to"]))
+        nodes = sorted(self.nodes, key=lambda row: (urgency(row), -(row["events_per_s"] or 0), natural(row["name"])))
+        links = sorted(
+            self.links,
+            key=lambda row: (urgency(row), -(row["events_per_s"] or 0), natural(row["from"]), natural(row["to"])),
+        )
         alerts = self.alerts
         return {
             "at_ms": self.at_ms,
@@ -53,13 +76,18 @@ class Snapshot:
             "transition": asdict(transition) if transition is not None else None,
             "leader": {"token": now.leader or None, "lease_ms": now.lease_ms},
             "totals": {
-                "events_per_s": _rounded(sum(self.rates.values())),
+                "events_per_s": _rounded(self.events_per_s),
                 "regions": len(now.regions),
-                "busy_regions": sum(rate > 0 for rate in self.rates.values()),
-                "behind": sum(row["behind"] or 0 for row in self.regions.values()),
+                "busy_regions": sum(rate > 0 for rate in self.rates.values()) if self.rates else None,
+                "stuck_regions": sum(each.condition == "stuck" for each in self.region_troubles.values()),
+                "behind": self.behind,
+                "rates_unknown": len(now.regions) - len(self.rates),
+                "behind_unknown": sum(row["behind"] is None for row in self.regions.values()),
                 "atoms": len(plan.atoms) if plan is not None else 0,
                 "nodes": len(now.nodes),
-                "nodes_answering": sum(node.server is not None for node in now.nodes),
+                "nodes_answering": len(now.nodes) - len(self.silent),
+                "nodes_silent": self.silent[:NODES_SHOWN],
+                "silent_since_ms": self._silent_since_ms,
                 "links": len(links),
                 "subscribers": len(self.subscribers),
                 "subscribers_alive": sum(row["alive"] for row in self.subscribers),
@@ -74,19 +102,46 @@ class Snapshot:
 
     @cached_property
     def rates(self) -> Mapping[str, float]:
-        """Region → events that its ingress numbered per second, markers included.
+        """Region → events that its ingress numbered per second; see `region_rates`."""
+        return region_rates(self.before, self.now)
 
-        Only regions that both surveys have.
+    @cached_property
+    def events_per_s(self) -> float | None:
+        """The sum of the known rates, None if none is known."""
+        return known_sum(self.rates.get(region.name) for region in self.now.regions)
+
+    @cached_property
+    def behind(self) -> float | None:
+        """Events that are numbered and have not reached their egress, at least; None if nothing is known.
+
+        Frames that wait on links are on their way, too, also where the egress does not answer.
         """
-        drawn = {region.name: region for region in self.before.regions}
-        found = {}
-        for region in self.now.regions:
-            then = drawn.get(region.name)
-            if self.apart_s <= 0 or region.drawn is None or then is None or then.drawn is None:
-                continue
-            since = then.drawn if then.epoch == region.epoch else 0  # a new epoch counts from 0
-            found[region.name] = max(0, region.drawn - since) / self.apart_s
-        return found
+        known = known_sum(row["behind"] for row in self.regions.values())
+        waiting = known_sum(row["waiting_frames"] for row in self.links)
+        if known is None and not waiting:
+            return None
+        return max(known or 0, waiting or 0)
+
+    @cached_property
+    def silent(self) -> list[str]:
+        """The nodes that did not answer."""
+        return sorted(silent_nodes(self.now), key=natural)
+
+    @property
+    def _silent_since_ms(self) -> int | None:
+        """When the last node of those that are silent now answered; None if one never did."""
+        since = [self.answered_ms.get(name) for name in self.silent]
+        return None if not since or None in since else min(at for at in since if at is not None)
+
+    @cached_property
+    def link_troubles(self) -> Mapping[Link, Trouble]:
+        """Link → why it is stuck or behind."""
+        return link_troubles(self.before, self.now)
+
+    @cached_property
+    def region_troubles(self) -> Mapping[str, Trouble]:
+        """Region → why it is stuck or behind."""
+        return dict(region_troubles(self.before, self.now, self.link_troubles))
 
     @cached_property
     def findings(self) -> Sequence[Finding]:
@@ -104,21 +159,17 @@ class Snapshot:
     @cached_property
     def nodes(self) -> list[Row]:
         """One row for each node."""
-        load: Counter[str] = Counter()
-        visits: Counter[str] = Counter()
-        entries: Counter[str] = Counter()
-        exits: Counter[str] = Counter()
-        for region in self.now.regions:
-            entries[region.path[0]] += 1
-            exits[region.path[-1]] += 1
-            for name in region.path:
-                visits[name] += 1
-                load[name] += self.rates.get(region.name, 0.0)  # type: ignore[assignment]  # mypy's Counter counts wholes
+        rates = node_rates(self.before, self.now, self.rates)
+        visits = Counter(name for region in self.now.regions for name in region.path)
+        entries = Counter(region.path[0] for region in self.now.regions)
+        exits = Counter(region.path[-1] for region in self.now.regions)
         atoms = Counter(atom.node for atom in (self.now.plan.atoms if self.now.plan is not None else ()))
         return [
             _node(node)
             | {
-                "events_per_s": _rounded(load[node.name]),
+                "since_ms": self.answered_ms.get(node.name) if node.server is None else None,
+                "condition": self._condition(node),
+                "events_per_s": _rounded(rates.get(node.name)),
                 "regions": visits[node.name],
                 "ingress_of": entries[node.name],
                 "egress_of": exits[node.name],
@@ -127,26 +178,35 @@ class Snapshot:
             for node in self.now.nodes
         ]
 
+    def _condition(self, node: NodeState) -> str | None:
+        if node.server is None:
+            return "stuck"
+        return "behind" if any(target == node.name for _, target in self.link_troubles) else None
+
     @cached_property
     def links(self) -> list[Row]:
         """One row for each link that a path uses."""
-        flow: dict[tuple[str, str], list[float]] = {}
-        for region in self.now.regions:
-            for link in pairwise(region.path):
-                flow.setdefault(link, []).append(self.rates.get(region.name, 0.0))
-        waiting = {
-            (node.name, link.target.partition("#")[0]): link.frames for node in self.now.nodes for link in node.links
-        }
+        rates = link_rates(self.before, self.now)
+        answering = {node.name for node in self.now.nodes if node.read_at_s is not None}
+        waiting: Counter[Link] = Counter()
+        for node in self.now.nodes:
+            for each in node.links:
+                waiting[node.name, target_of(each)] += each.frames
         return [
             {
-                "from": source,
-                "to": target,
-                "regions": len(rates),
-                "events_per_s": _rounded(sum(rates)),
-                "waiting_frames": waiting.get((source, target), 0),
+                "from": link[0],
+                "to": link[1],
+                "regions": regions,
+                "events_per_s": _rounded(rates.get(link)),
+                "waiting_frames": waiting[link] if link[0] in answering else None,
             }
-            for (source, target), rates in flow.items()
+            | self._trouble(self.link_troubles.get(link))
+            for link, regions in links_of(self.now).items()
         ]
+
+    @staticmethod
+    def _trouble(trouble: Trouble | None) -> Row:
+        return trouble.row() if trouble is not None else NO_TROUBLE
 
     @cached_property
     def regions(self) -> Mapping[str, Row]:
@@ -156,19 +216,37 @@ class Snapshot:
         return {
             region.name: _region(region)
             | {
-                "events_per_s": _rounded(self.rates.get(region.name, 0.0)),
+                "events_per_s": _rounded(self.rates.get(region.name)),
                 "subscribers": subscribers[region.name],
                 "atoms": len(atoms_of.get(region.name, ())),
             }
+            | self._trouble(self.region_troubles.get(region.name))
             for region in self.now.regions
         }
 
     @cached_property
     def subscribers(self) -> list[Row]:
         """One row for each connection that is registered in the network."""
+        return [_subscriber(each) | {"events_per_s": self._wanted_rate(each.wanted)} for each in self.now.connections]
+
+    def _wanted_rate(self, regions: Iterable[str]) -> float | None:
+        """Return the events per second of some regions, None if the rate of one is unknown."""
+        rates = [self.rates.get(region) for region in regions]
+        return None if None in rates else _rounded(known_sum(rates))
+
+    def lagging(self, lags: Iterable[Lag]) -> list[Row]:
+        """Return a row for each reader of this gateway that is behind, with the time that this takes at its rate."""
         return [
-            _subscriber(each) | {"events_per_s": _rounded(sum(self.rates.get(region, 0.0) for region in each.wanted))}
-            for each in self.now.connections
+            {
+                "name": lag.name,
+                "behind": lag.behind,
+                "behind_s": _rounded(lag.behind / rate) if (rate := self._wanted_rate(lag.regions)) else None,
+                "inbox": lag.inbox,
+                "held": lag.held,
+                "regions": len(lag.regions),
+                "stuck_regions": sum(region in self.region_troubles for region in lag.regions),
+            }
+            for lag in lags
         ]
 
     def region(self, name: str) -> Row | None:
@@ -197,22 +275,25 @@ class Snapshot:
         for each in self.now.connections:
             if each.name == name:
                 waiting: AbstractSet[str] = each.waiting
-                regions = sorted(each.wanted)[:NAMES_SHOWN]
+                regions = sorted(each.wanted, key=natural)[:NAMES_SHOWN]
                 return _subscriber(each) | {"regions_list": [{"name": n, "waiting": n in waiting} for n in regions]}
         return None
 
 
-REGION_ORDERS = ("name", "events_per_s", "behind", "subscribers", "atoms", "last", "kept", "hops")
+REGION_ORDERS = ("name", "events_per_s", "behind", "subscribers", "atoms", "last", "kept", "hops", "condition")
 SUBSCRIBER_ORDERS = ("name", "regions", "waiting", "heard_ms_ago", "events_per_s")
+
+
+LAGGING_ORDERS = ("name", "behind", "behind_s", "inbox", "held", "regions")
 
 
 def page(rows: Iterable[Row], *, search: str, order: str, descending: bool, offset: int, limit: int) -> Row:
     """Return a part of a list: rows whose name contains ``search``, sorted by a column, then by name.
 
-    Rows without a value come last in both directions.
+    Rows without a value come last in both directions. In any order, rows that are stuck or behind come first.
     """
     wanted = search.casefold()
-    found = sorted((row for row in rows if wanted in row["name"].casefold()), key=lambda row: row["name"])
+    found = sorted((row for row in rows if wanted in row["name"].casefold()), key=lambda row: natural(row["name"]))
     if order == "name":
         found = found[::-1] if descending else found
     else:
@@ -220,6 +301,7 @@ def page(rows: Iterable[Row], *, search: str, order: str, descending: bool, offs
         known = [row for row in found if row[order] is not None]
         known.sort(key=figure, reverse=descending)
         found = known + [row for row in found if row[order] is None]
+    found.sort(key=urgency)
     return {"matching": len(found), "offset": offset, "rows": found[offset : offset + min(limit, ROWS_MAX)]}
 
 
@@ -236,7 +318,7 @@ def _node(node: NodeState) -> Row:
         "memory_bytes": server.memory_bytes if server is not None else None,
         "memory_bytes_max": (server.memory_bytes_max or None) if server is not None else None,
         "round_trip_ms": _rounded(server.round_trip_ms) if server is not None and server.round_trip_ms else None,
-        "waiting_frames": sum(link.frames for link in node.links),
+        "waiting_frames": sum(link.frames for link in node.links) if node.read_at_s is not None else None,
     }
 
 
@@ -265,6 +347,8 @@ def _subscriber(each: ConnectionState) -> Row:
     }
 
 
-def _rounded(value: float) -> float:
-    """Return a value with three digits: that is enough, and keeps the documents small."""
+def _rounded(value: float | None) -> float | None:
+    """Return a value with three digits: that is enough, and keeps the documents small. Unknown stays unknown."""
+    if value is None:
+        return None
     return float(f"{value:.3g}") if value < 1000 else round(value)

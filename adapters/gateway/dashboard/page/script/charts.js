@@ -6,27 +6,35 @@ import { colour } from "./theme.js";
 const HEIGHT = 160;
 const plots = new Map();
 
-export function showCharts({ history, durations }, { anew = false } = {}) {
+export function showCharts({ history, durations, network }, { anew = false } = {}) {
+  const missing = left(network?.totals);
   if (anew) {
     plots.forEach(({ plot }) => plot.destroy());
     plots.clear();
   }
-  showRate(history);
-  showDurations("latency", durations?.latency, "No session of this gateway was delivered an event lately. Open a region's events below, and there is one.");
-  showDurations("hold", durations?.hold, "No session of this gateway received a frame lately.");
+  showRate(history, network?.totals.nodes_silent.length);
+  showDurations("latency", durations?.latency, "No session of this gateway was delivered an event lately. Open a region's events below, and there is one.", missing);
+  showDurations("hold", durations?.hold, "No session of this gateway received a frame lately.", missing);
 }
 
-function showRate({ at_ms: times, events_per_s: rates }) {
+// Durations are of what arrived: those look well exactly when the rest is stuck.
+function left(totals) {
+  return totals?.stuck_regions ? `, without what is stuck in ${counted(totals.stuck_regions, "region")}` : "";
+}
+
+function showRate({ at_ms: times, events_per_s: rates }, silent) {
   if (times.length < 2) {
     empty("rate", "The curve begins with the third look at the network.");
     say(byId("rate-note"), "");
     return;
   }
-  const most = Math.max(...rates);
-  say(byId("rate-note"), `${rate(rates.at(-1))} /s now, ${rate(most)} /s at most in ${span(times.at(-1) - times[0])}`);
+  const known = rates.filter((each) => each !== null);
+  const most = known.length ? Math.max(...known) : null;
+  const now = silent ? `at least ${rate(rates.at(-1))} /s now, ${counted(silent, "node")} unknown` : `${rate(rates.at(-1))} /s now`;
+  say(byId("rate-note"), `${now}, ${rate(most)} /s at most in ${span(times.at(-1) - times[0])}`);
   const data = [times.map((ms) => ms / 1000), rates];
-  const known = plots.get("rate");
-  if (known) return void known.plot.setData(data);
+  const drawn = plots.get("rate");
+  if (drawn) return void drawn.plot.setData(data);
   place("rate", {
     series: [{}, { label: "events/s", stroke: colour("--accent"), width: 2, fill: colour("--accent-soft"), points: { show: false } }],
     scales: { y: { range: (_, __, max) => [0, Math.max(1, max * 1.1)] } },
@@ -38,7 +46,7 @@ function showRate({ at_ms: times, events_per_s: rates }) {
 }
 
 // Buckets: upper bounds in ms (the last has none) and how many were at most so long, and longer than the one before.
-function showDurations(name, durations, nothing) {
+function showDurations(name, durations, nothing, missing) {
   const total = durations?.counts.reduce((sum, each) => sum + each, 0) ?? 0;
   if (!total) {
     empty(name, nothing);
@@ -48,7 +56,7 @@ function showDurations(name, durations, nothing) {
   const { up_to_ms: bounds, counts } = durations;
   const half = quantile(bounds, counts, 0.5);
   const most = quantile(bounds, counts, 0.99);
-  say(byId(`${name}-note`), `half ${half}, 99% ${most} · ${counted(total, durations.of)}`);
+  say(byId(`${name}-note`), `half ${half}, 99% ${most} · ${counted(total, durations.of)}${missing}`);
   const data = [counts.map((_, index) => index), counts];
   const key = bounds.length;
   const known = plots.get(name);

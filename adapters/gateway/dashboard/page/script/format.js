@@ -1,19 +1,24 @@
 // Numbers with their units, as people read them.
 
+export const UNKNOWN = "–";
+
 const whole = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
 const short = new Intl.NumberFormat("en", { maximumSignificantDigits: 3 });
 
-export const count = (number) => (number === null || number === undefined ? "?" : whole.format(number));
+export const count = (number) => (number === null || number === undefined ? UNKNOWN : whole.format(number));
 
 export const counted = (number, one, many = `${one}s`) => `${count(number)} ${number === 1 ? one : many}`;
 
 export function rate(perSecond) {
-  if (perSecond === null || perSecond === undefined) return "?";
+  if (perSecond === null || perSecond === undefined) return UNKNOWN;
   return perSecond >= 1000 ? whole.format(perSecond) : short.format(perSecond);
 }
 
+/** A number that is a lower bound where some nodes did not answer. */
+export const atLeast = (text, isPartial) => (isPartial && text !== UNKNOWN ? `≥ ${text}` : text);
+
 export function bytes(size) {
-  if (size === null || size === undefined) return "?";
+  if (size === null || size === undefined) return UNKNOWN;
   if (size >= 1e9) return `${short.format(size / 1e9)} GB`;
   if (size >= 1e6) return `${short.format(size / 1e6)} MB`;
   return `${short.format(size / 1e3)} kB`;
@@ -27,5 +32,13 @@ export function span(ms) {
   if (ms < 7_200_000) return `${short.format(ms / 60_000)} min`;
   return `${short.format(ms / 3_600_000)} h`;
 }
+
+/** Where a row is stuck, or that it is behind, in words; empty if it is neither. */
+export function trouble({ condition, stuck_at: at }) {
+  if (!condition) return "";
+  return condition === "stuck" && at.length ? `stuck at ${at.join(", ")}` : condition;
+}
+
+export const since = (ms) => (ms === null || ms === undefined ? "" : ` since ${clock(ms)}`);
 
 export const clock = (ms) => new Date(ms).toLocaleTimeString("en-GB");

@@ -1,6 +1,6 @@
 // The way to the gateway: a token where it asks for one, requests, and the stream of states.
 const KEY = "gamecast-token";
-const SILENT_MS = 60_000; // the gateway looks at its network at least so often while somebody watches
+const SILENT_MS = 25_000; // the gateway sends more often while somebody watches: then the stream is opened again
 const RETRY_MS = [500, 1000, 2000, 4000, 8000];
 
 export class Refused extends Error {

@@ -1,6 +1,6 @@
 // Lists of any length: the gateway sorts and searches, and hands out the rows that can be seen.
 import { byId, make, say } from "./dom.js";
-import { count, counted, rate, span } from "./format.js";
+import { count, counted, rate, span, trouble, UNKNOWN } from "./format.js";
 import { ask } from "./gate.js";
 import { chosenName, showRegion, showSubscriber } from "./region.js";
 
@@ -10,13 +10,14 @@ const FULL = 374;
 
 export const regionList = () =>
   new List("regions", "region", showRegion, { order: "events_per_s", descending: true }, [
-    { order: "name", title: "region", width: "21%" },
-    { order: "hops", title: "path", width: "20%", text: true, value: ({ path }) => path.join(" → ") },
-    { order: "events_per_s", title: "events/s", width: "11%", value: (row) => rate(row.events_per_s) },
-    { order: "behind", title: "on the way", width: "12%", value: (row) => count(row.behind) },
-    { order: "subscribers", title: "subscribers", width: "13%", value: (row) => count(row.subscribers) },
-    { order: "atoms", title: "atoms", width: "9%", value: (row) => count(row.atoms) },
-    { order: "last", title: "last number", width: "14%", value: (row) => (row.last === null ? "?" : row.last ? count(row.last) : "none") },
+    { order: "name", title: "region", width: "18%" },
+    { order: "hops", title: "path", width: "14%", text: true, value: ({ path }) => path.join(" → ") },
+    { order: "condition", title: "state", width: "18%", text: true, value: (row) => trouble(row) || "ok" },
+    { order: "events_per_s", title: "events/s", width: "10%", value: (row) => rate(row.events_per_s) },
+    { order: "behind", title: "on the way", width: "11%", value: (row) => count(row.behind) },
+    { order: "subscribers", title: "subscribers", width: "12%", value: (row) => count(row.subscribers) },
+    { order: "atoms", title: "atoms", width: "7%", value: (row) => count(row.atoms) },
+    { order: "last", title: "last no.", width: "10%", value: (row) => (row.last === null ? UNKNOWN : row.last ? count(row.last) : "none") },
   ]);
 
 export const subscriberList = () =>
@@ -28,9 +29,19 @@ export const subscriberList = () =>
     { order: "heard_ms_ago", title: "last heard", width: "20%", value: (row) => (row.heard_ms_ago === null ? "never" : `${span(row.heard_ms_ago)} ago`) },
   ]);
 
+export const laggingList = () =>
+  new List("lagging", "reader", showSubscriber, { order: "behind", descending: true }, [
+    { order: "name", title: "reader", width: "30%" },
+    { order: "behind", title: "events behind", value: (row) => count(row.behind) },
+    { order: "behind_s", title: "time behind", value: (row) => (row.behind_s === null ? UNKNOWN : span(row.behind_s * 1000)) },
+    { order: "inbox", title: "in the gateway", value: (row) => count(row.inbox) },
+    { order: "held", title: "held frames", value: (row) => count(row.held) },
+    { order: "regions", title: "regions", value: (row) => `${count(row.regions)}${row.stuck_regions ? `, ${count(row.stuck_regions)} in trouble` : ""}` },
+  ], "No reader of this gateway is behind.");
+
 class List {
-  constructor(place, one, choose, sorted, columns) {
-    Object.assign(this, { place, one, choose, sorted, columns, matching: 0, asked: 0 });
+  constructor(place, one, choose, sorted, columns, nothing = `There is no ${one} yet.`) {
+    Object.assign(this, { place, one, choose, sorted, columns, nothing, matching: 0, asked: 0 });
     this.before = make("tr", { class: "space", "aria-hidden": "true" }, make("td", { colspan: columns.length }));
     this.after = make("tr", { class: "space", "aria-hidden": "true" }, make("td", { colspan: columns.length }));
     this.body = make("tbody");
@@ -111,7 +122,7 @@ class List {
     const focused = document.activeElement?.closest?.("tr")?.dataset.name;
     const shown = rows.map((row, place) => this.row(row, offset + place));
     if (!rows.length) {
-      const text = searched ? `No ${this.one} has “${this.search.value.trim()}” in its name.` : `There is no ${this.one} yet.`;
+      const text = searched ? `No ${this.one} has “${this.search.value.trim()}” in its name.` : this.nothing;
       shown.push(make("tr", {}, make("td", { colspan: this.columns.length, class: "empty" }, text)));
     }
     this.body.replaceChildren(this.before, ...shown, this.after);
@@ -122,14 +133,14 @@ class List {
 
   row(row, place) {
     const cells = this.columns.map(({ order, value, text }) => {
-      if (order !== "name") return make("td", { class: text && "path" }, value(row));
+      if (order !== "name") return make("td", { class: text && (order === "condition" ? "path state" : "path"), title: order === "condition" ? trouble(row) || null : null }, value(row));
       const chosen = () => {
         this.choose(row.name);
         this.body.querySelectorAll(".chosen").forEach((other) => other.classList.remove("chosen"));
       };
       return make("td", {}, make("button", { type: "button", title: row.name, onclick: chosen }, row.name));
     });
-    const state = [row.alive === false && "gone", chosenName(this.one) === row.name && "chosen"].filter(Boolean);
+    const state = [row.condition, row.alive === false && "gone", chosenName(this.one) === row.name && "chosen"].filter(Boolean);
     return make("tr", { class: ["row", ...state].join(" "), "aria-rowindex": place + 2, "data-name": row.name }, ...cells);
   }
 }

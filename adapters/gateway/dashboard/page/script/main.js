@@ -2,17 +2,21 @@
 import { boxesOf, showAlerts, showNotes } from "./story.js";
 import { showCharts } from "./charts.js";
 import { byId, make, say } from "./dom.js";
-import { clock, count, counted, rate, span } from "./format.js";
+import { atLeast, clock, count, counted, rate, since, span } from "./format.js";
 import { follow, token } from "./gate.js";
-import { regionList, subscriberList } from "./lists.js";
+import { laggingList, regionList, subscriberList } from "./lists.js";
 import { showNetwork } from "./network.js";
 import { refreshRegion, reopenFeed } from "./region.js";
 import * as theme from "./theme.js";
 
+const STALE_MS = 8000;
 const regions = regionList();
+const lagging = laggingList();
 const subscribers = subscriberList();
 let newest = null;
 let asking = false;
+let heardAt = 0; // when the newest state came, by the browser's own clock
+let connection = { is: "connecting" };
 
 theme.start();
 theme.onTheme(() => newest && showCharts(newest, { anew: true }));
@@ -23,17 +27,16 @@ document.addEventListener("gamecast-token-wanted", async () => {
   reopenFeed();
 });
 follow({ state, link });
+setInterval(showFreshness, 1000);
 
 function state(shown) {
   newest = shown;
+  heardAt = performance.now();
   if (asking) return;
   byId("main").hidden = false;
   byId("ask").hidden = true;
-  const { network, trouble } = shown;
-  const banner = byId("banner");
-  banner.hidden = !trouble;
-  if (trouble) say(banner, trouble + (network ? ` What is shown is from ${clock(network.at_ms)}.` : ""));
-  byId("main").classList.toggle("stale", Boolean(trouble));
+  const { network } = shown;
+  showFreshness();
   showNotes(shown.notes);
   if (!network) return;
   say(byId("where"), network.url);
@@ -43,6 +46,7 @@ function state(shown) {
   showAlerts(network);
   showCharts(shown);
   regions.refresh();
+  lagging.refresh();
   subscribers.refresh();
   refreshRegion();
   const looked = `Looked at ${clock(network.at_ms)}, which took ${span(network.took_ms)}; again every ${shown.interval_s} s.`;
@@ -56,10 +60,38 @@ function link({ is, why, wait }) {
     say(shown, "Not let in");
     return askForToken(why);
   }
-  shown.dataset.state = is;
-  byId("main").classList.toggle("stale", is === "lost");
-  say(shown, is === "live" ? "Live" : `Disconnected: ${why}. Trying again${wait > 1000 ? ` in ${span(wait)}` : ""} …`);
+  connection = { is, text: is === "live" ? "Live" : `Disconnected: ${why}. Trying again${wait > 1000 ? ` in ${span(wait)}` : ""} …` };
+  showFreshness();
   return undefined;
+}
+
+// Judged by the page's own clock once a second: a gateway that hangs cannot say that it does.
+function showFreshness() {
+  if (asking || connection.is === "connecting") return;
+  const lost = connection.is === "lost";
+  const old = isOld();
+  const from = newest?.network ? clock(newest.network.at_ms) : null;
+  const link = byId("link");
+  link.dataset.state = lost || old ? "lost" : connection.is;
+  say(link, old && !lost ? `Stale since ${from}` : connection.text);
+  const banner = byId("banner");
+  const texts = [newest?.trouble, (old || (lost && from)) && `Stale since ${from}: ${reason(lost)}`].filter(Boolean);
+  if (newest?.trouble && from && texts.length === 1) texts.push(`What is shown is from ${from}.`);
+  banner.hidden = !texts.length;
+  say(banner, texts.join(" "));
+  byId("main").classList.toggle("stale", texts.length > 0);
+}
+
+function reason(lost) {
+  if (lost) return "the page is not connected to the gateway.";
+  return newest.trouble ? "no survey of the network has succeeded." : "the gateway has sent no new figures.";
+}
+
+function isOld() {
+  if (!newest?.network) return false;
+  const { network, now_ms: now, interval_s: interval } = newest;
+  const age = Math.max(0, now - network.at_ms) + performance.now() - heardAt;
+  return age > Math.max(STALE_MS, interval * 1000 + network.took_ms + STALE_MS / 2);
 }
 
 function askForToken(why) {
@@ -96,14 +128,15 @@ function showTotals({ totals, alerts, alerts_total }) {
   const { boxes, total } = boxesOf({ alerts, alerts_total });
   const problems = boxes.filter(({ level }) => level === "problem").length;
   const down = totals.nodes - totals.nodes_answering;
+  const unknown = down ? `${counted(down, "node")} unknown${since(totals.silent_since_ms)}` : "";
   const rows = [
-    [rate(totals.events_per_s), "events a second"],
-    [count(totals.regions), `regions, ${count(totals.busy_regions)} busy`],
+    [atLeast(rate(totals.events_per_s), totals.rates_unknown), `events a second${partly(totals.rates_unknown, unknown)}`],
+    [count(totals.regions), `regions, ${totals.stuck_regions ? `${count(totals.stuck_regions)} stuck` : `${count(totals.busy_regions)} busy`}`, totals.stuck_regions && "bad"],
     [count(totals.subscribers_alive), `subscribers${gone(totals)}`],
     [count(totals.nodes_answering), down ? `nodes, ${count(down)} down` : "nodes", down && "bad"],
     [count(totals.atoms), "atoms"],
     [String(totals.path_nodes), "nodes a path"],
-    [count(totals.behind), "events on the way"],
+    [atLeast(count(totals.behind), totals.behind_unknown), `events on the way${totals.behind_unknown && totals.behind !== null ? `: at least ${count(totals.behind)}` : ""}${partly(totals.behind_unknown, unknown)}`, totals.stuck_regions && "bad"],
     [count(total), problems ? `alerts, ${counted(problems, "problem")}` : "alerts", problems ? "bad" : total ? "warn" : ""],
   ];
   const list = byId("totals");
@@ -116,6 +149,12 @@ function showTotals({ totals, alerts, alerts_total }) {
     say(box.querySelector("dd"), value);
     say(box.querySelector("dt"), name);
   });
+}
+
+// What a total lacks: a node that does not answer, or else regions that were not read twice yet.
+function partly(regions, nodes) {
+  if (!regions) return "";
+  return `, ${nodes || `${counted(regions, "region")} unknown`}`;
 }
 
 function gone({ subscribers: known, subscribers_alive: alive }) {

@@ -1,7 +1,7 @@
 // The sequencing network as a picture, and as tables for those who rather read, or cannot see, it.
 import { layout, Graph } from "../vendor/dagre.js";
 import { byId, draw, make, say, table } from "./dom.js";
-import { bytes, count, counted, rate, span } from "./format.js";
+import { bytes, count, counted, rate, since, span, trouble, UNKNOWN } from "./format.js";
 
 const DRAWN_MAX = 36;
 const SCALE_MIN = 0.62;
@@ -17,8 +17,8 @@ export function showNetwork(network) {
   const names = new Set(nodes.map(({ name }) => name));
   const links = network.links.filter((link) => names.has(link.from) && names.has(link.to));
   const { totals } = network;
-  const drawnOf = nodes.length < totals.nodes ? `the ${nodes.length} busiest of ${counted(totals.nodes, "node")}` : counted(totals.nodes, "node");
-  say(byId("network-note"), `${drawnOf}, ${counted(totals.links, "link")}, ${counted(totals.atoms, "atom")}`);
+  const drawnOf = nodes.length < totals.nodes ? `${nodes.length} of ${counted(totals.nodes, "node")}` : counted(totals.nodes, "node");
+  say(byId("network-note"), `${drawnOf}, ${counted(totals.links, "link")}, ${counted(totals.atoms, "atom")}${silent(totals)}`);
   const key = JSON.stringify([nodes.map(({ name }) => name).sort(), links.map((link) => `${link.from}>${link.to}`).sort()]);
   if (key !== drawn.key) {
     drawn = { key, parts: arrange(nodes, links) };
@@ -27,6 +27,10 @@ export function showNetwork(network) {
   nodes.forEach((node) => fillNode(drawn.parts.nodes.get(node.name), node, nodes));
   links.forEach((link) => fillLink(drawn.parts.links.get(`${link.from}>${link.to}`), link));
   tabulate(network);
+}
+
+function silent({ nodes_silent: names, silent_since_ms: ms }) {
+  return names.length ? `; ${names.join(", ")} silent${since(ms)}` : "";
 }
 
 // The path of the region that was chosen, so that one sees where its frames go.
@@ -51,7 +55,7 @@ function arrange(nodes, links) {
   graph.setGraph({ rankdir: "LR", nodesep: 26, ranksep: 46, marginx: 20, marginy: 20 });
   graph.setDefaultEdgeLabel(() => ({}));
   nodes.map(({ name }) => name).sort(naturally).forEach((name) => graph.setNode(name, { ...BOX }));
-  links.forEach((link) => graph.setEdge(link.from, link.to, { width: 58, height: 16, labelpos: "c" }));
+  links.forEach((link) => graph.setEdge(link.from, link.to, { width: 82, height: 16, labelpos: "c" }));
   layout(graph);
   const alone = nodes.filter(({ name }) => !links.some((link) => link.from === name || link.to === name));
   if (alone.length > 1) spread(graph, alone.map(({ name }) => name).sort(naturally));
@@ -125,9 +129,10 @@ function drawNode(name, { x, y }) {
 function fillNode(part, node, nodes) {
   const busiest = Math.max(1, ...nodes.map(({ events_per_s }) => events_per_s));
   part.group.classList.toggle("down", !node.answers);
+  part.group.classList.toggle("behind", node.condition === "behind");
   part.rate.setAttribute("class", node.answers ? "" : "bad");
   say(part.rate, node.answers ? `${rate(node.events_per_s)} /s` : "no answer");
-  say(part.more, `${counted(node.regions, "region")}, ${counted(node.atoms, "atom")}`);
+  say(part.more, node.answers ? `${counted(node.regions, "region")}, ${counted(node.atoms, "atom")}` : since(node.since_ms).trim() || UNKNOWN);
   part.load.setAttribute("width", ((BOX.width - 24) * node.events_per_s) / busiest);
   say(part.title, node.answers
     ? `${node.name} at ${node.where}: ${rate(node.events_per_s)} events a second; ingress of ${count(node.ingress_of)}, egress of ${counted(node.egress_of, "region")}`
@@ -144,17 +149,18 @@ function drawLink({ points, x, y }) {
     text: draw("text", { x, y: y + 4, "text-anchor": "middle", class: "soft" }),
   };
   const tip = draw("path", { class: "tip", d: "M0 0 L-9 -4.5 L-9 4.5 Z", transform: `translate(${end.x} ${end.y}) rotate(${angle})` });
-  const plate = draw("rect", { class: "plate", x: x - 27, y: y - 9, width: 54, height: 18, rx: 4 });
+  const plate = draw("rect", { class: "plate", x: x - 39, y: y - 9, width: 78, height: 18, rx: 4 });
   part.group = draw("g", {}, part.title, part.line, tip, plate, part.text);
   return part;
 }
 
 function fillLink(part, link) {
-  const kind = link.waiting_frames > 100 ? " waiting" : "";
+  const kind = link.condition === "stuck" ? " stuck" : link.condition === "behind" ? " waiting" : "";
   part.line.setAttribute("class", (link.events_per_s > 0 ? "flow busy" : "flow") + kind);
   part.line.setAttribute("stroke-width", 1.5 + Math.min(4, Math.log10(1 + link.events_per_s)));
-  say(part.text, `${rate(link.events_per_s)} /s`);
-  say(part.title, `${link.from} → ${link.to}: ${counted(link.regions, "region")}, ${rate(link.events_per_s)} events a second, ${counted(link.waiting_frames, "frame")} waiting`);
+  say(part.text, link.condition === "stuck" ? `${link.waiting_frames ? `${count(link.waiting_frames)} ` : ""}stuck` : `${rate(link.events_per_s)} /s`);
+  part.text.setAttribute("class", link.condition === "stuck" ? "bad" : "soft");
+  say(part.title, `${link.from} → ${link.to}: ${counted(link.regions, "region")}, ${rate(link.events_per_s)} events a second, ${counted(link.waiting_frames, "frame")} waiting${link.condition ? `; ${trouble(link)}` : ""}`);
 }
 
 function describe(nodes, links) {
@@ -165,7 +171,7 @@ function describe(nodes, links) {
 function tabulate({ nodes, links, totals }) {
   const place = byId("network-tables");
   if (!place.parentElement.open) return;
-  const of = (shown, all) => (shown.length < all ? `, the ${shown.length} busiest of ${count(all)}` : "");
+  const of = (shown, all) => (shown.length < all ? `, ${shown.length} of ${count(all)}` : "");
   place.replaceChildren(
     table(`Nodes${of(nodes, totals.nodes)}`, [
       { title: "node", value: ({ name }) => name },
@@ -176,8 +182,8 @@ function tabulate({ nodes, links, totals }) {
       { title: "egress of", value: (node) => count(node.egress_of) },
       { title: "atoms", value: (node) => count(node.atoms) },
       { title: "memory", value: (node) => bytes(node.memory_bytes) + (node.memory_bytes_max ? ` of ${bytes(node.memory_bytes_max)}` : "") },
-      { title: "round trip", value: (node) => (node.round_trip_ms ? span(node.round_trip_ms) : "?") },
-      { title: "answers", value: (node) => (node.answers ? "yes" : node.trouble), text: true, mark: (node) => (node.answers ? "" : "off") },
+      { title: "round trip", value: (node) => (node.round_trip_ms ? span(node.round_trip_ms) : UNKNOWN) },
+      { title: "answers", value: (node) => (node.answers ? node.condition ?? "yes" : `no${since(node.since_ms)}: ${node.trouble}`), text: true, mark: (node) => (node.answers ? "" : "off") },
     ], nodes),
     links.length
       ? table(`Links${of(links, totals.links)}`, [
@@ -185,11 +191,14 @@ function tabulate({ nodes, links, totals }) {
           { title: "to", value: ({ to }) => to, text: true },
           { title: "regions", value: (each) => count(each.regions) },
           { title: "events a second", value: (each) => rate(each.events_per_s) },
-          { title: "frames waiting", value: (each) => count(each.waiting_frames), mark: (each) => (each.waiting_frames > 100 ? "warn" : "") },
+          { title: "frames waiting", value: (each) => count(each.waiting_frames), mark: markOf },
+          { title: "state", value: (each) => trouble(each) || "ok", text: true, mark: markOf },
         ], links)
       : make("p", { class: "note" }, "No region's path has more than one node, so there are no links."),
   );
 }
+
+const markOf = ({ condition }) => ({ stuck: "off", behind: "warn" })[condition] ?? "";
 
 const naturally = (one, other) => one.localeCompare(other, "en", { numeric: true });
 

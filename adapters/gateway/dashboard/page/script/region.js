@@ -1,6 +1,6 @@
 // One region or subscriber: what it is, who is there, and the region's events as they come.
 import { byId, make, say } from "./dom.js";
-import { count, counted, rate, span } from "./format.js";
+import { count, counted, rate, span, trouble, UNKNOWN } from "./format.js";
 import { ask } from "./gate.js";
 import { Feed } from "./feed.js";
 import { markPath } from "./network.js";
@@ -48,7 +48,7 @@ export async function refreshRegion() {
     return;
   }
   if (chosen.name !== name || chosen.one !== one) return;
-  say(parts.lost, "");
+  if (one === "subscriber") say(parts.lost, "");
   if (one === "region") fillRegion(row);
   else fillSubscriber(row);
 }
@@ -76,7 +76,8 @@ function furnish(one, name, titles) {
 }
 
 function fillRegion(row) {
-  const last = row.last ? count(row.last) : "none";
+  const last = row.last === null ? UNKNOWN : row.last ? count(row.last) : "none";
+  say(parts.lost, row.condition ? `This region is ${trouble(row)}.` : "");
   fill([rate(row.events_per_s), count(row.behind), count(row.kept), last]);
   markPath(row.path);
   relist(parts.way, row.path.flatMap((node, place) => (place ? [["arrow", "→"], ["", node]] : [["", node]])));

@@ -13,7 +13,7 @@ export function showAlerts({ alerts, alerts_total: total, checks_fine: fine }) {
   shownAlerts = key;
   const shown = boxesOf({ alerts, alerts_total: total }).boxes.map(({ level, subject, seen, advice }) =>
     make("article", { class: `alert ${level}` },
-      make("h3", {}, `${level === "problem" ? "Problem" : "Warning"}: ${subject}`),
+      make("h3", {}, `${level === "problem" ? "Problem" : "Warning"}: ${withoutLane(subject)}`),
       make("p", {}, sentence(seen)),
       advice ? make("p", { class: "do" }, make("b", {}, "Do: "), sentence(advice)) : null));
   if (total > alerts.length) shown.push(make("p", { class: "note" }, `and ${count(total - alerts.length)} more: gamecast doctor lists all`));
@@ -31,7 +31,7 @@ export function showNotes(notes) {
     make("li", { class: bad ? "bad" : null },
       make("time", { datetime: new Date(at_ms).toISOString() }, clock(at_ms)),
       make("span", { class: "kind" }, KINDS[kind] ?? kind),
-      make("span", { class: "what" }, text)));
+      make("span", { class: "what" }, withoutLane(text))));
   if (!shown.length) shown.push(make("li", { class: "nothing" }, "Nothing since this gateway began to watch."));
   byId("notes").replaceChildren(...shown);
 }
@@ -53,5 +53,8 @@ function together(alerts) {
   }
   return [...found.values()];
 }
+
+// Links are named with the lane that they belong to, which says nothing to people.
+const withoutLane = (text) => text.replace(/#[0-9a-f]{40}\b/g, "");
 
 const sentence = (text) => text[0].toUpperCase() + text.slice(1) + (/[.!?]$/.test(text) ? "" : ".");

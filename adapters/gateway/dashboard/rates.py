@@ -1,0 +1,111 @@
+"""Rates between two surveys: how far each counter moved, by the time between the two readings of that counter.
+
+A rate that was not measured is missing here. That is so for a node that did not answer either survey, and for a counter
+that has fallen, because its server lost data or the plan began to count again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from itertools import pairwise
+
+from adapters.redis.networkstate import LinkState, NetworkState, NodeState, RegionState
+
+Link = tuple[str, str]
+"""Source and target of a link."""
+
+
+def region_rates(before: NetworkState, now: NetworkState) -> Mapping[str, float]:
+    """Return region → events that its ingress numbered per second, markers included."""
+    then = {region.name: region for region in before.regions}
+    found = {}
+    for region in now.regions:
+        earlier = then.get(region.name)
+        rate = _region_rate(earlier, region) if earlier is not None else None
+        if rate is not None:
+            found[region.name] = rate
+    return found
+
+
+def _region_rate(then: RegionState, now: RegionState) -> float | None:
+    since = then.drawn if then.epoch == now.epoch else 0  # a new epoch counts from 0
+    if then.drawn is None:
+        return None
+    return _rate(since, now.drawn, then.drawn_at_s, now.drawn_at_s)
+
+
+def link_rates(before: NetworkState, now: NetworkState) -> Mapping[Link, float]:
+    """Return link → frames that left it per second, as its source counts them: sent, and no longer waiting."""
+    then = {node.name: node for node in before.nodes}
+    targets: dict[str, set[str]] = {}
+    for source, target in links_of(now):
+        targets.setdefault(source, set()).add(target)
+    found: dict[Link, float] = {}
+    for node in now.nodes:
+        earlier = then.get(node.name)
+        if earlier is None or earlier.accepted is None or node.accepted is None:  # its counters were not read
+            continue
+        carried, carried_now = _carried(earlier), _carried(node)
+        for target in targets.get(node.name, set()) | carried_now.keys():
+            numbers = carried.get(target, 0), carried_now.get(target, 0)
+            rate = _rate(*numbers, earlier.read_at_s, node.read_at_s)
+            if rate is not None:
+                found[node.name, target] = rate
+    return found
+
+
+def _carried(node: NodeState) -> Mapping[str, int | None]:
+    """Return target → frames that have left the links to it; a target has a link for each lane."""
+    found: dict[str, int | None] = {}
+    for link in node.links:
+        target, number = target_of(link), found.get(target_of(link), 0)
+        known = number is not None and link.sent is not None
+        found[target] = number + link.sent - link.frames if known else None  # type: ignore[operator]  # known says so
+    return found
+
+
+def target_of(link: LinkState) -> str:
+    """Return the node at the end of a link, without the lane."""
+    return link.target.partition("#")[0]
+
+
+def node_rates(before: NetworkState, now: NetworkState, regions: Mapping[str, float]) -> Mapping[str, float]:
+    """Return node → events per second that it took in: numbered as an ingress, or accepted from other nodes.
+
+    ``regions``: see `region_rates`. Both are counted by the node itself.
+    """
+    then = {node.name: node for node in before.nodes}
+    entering: dict[str, float] = {}
+    for region in now.regions:
+        entering[region.path[0]] = entering.get(region.path[0], 0.0) + regions.get(region.name, 0.0)
+    found = {}
+    for node in now.nodes:
+        earlier = then.get(node.name)
+        if earlier is None:
+            continue
+        accepted = _rate(earlier.accepted, node.accepted, earlier.read_at_s, node.read_at_s)
+        if accepted is not None:
+            found[node.name] = accepted + entering.get(node.name, 0.0)
+    return found
+
+
+def links_of(now: NetworkState) -> Mapping[Link, int]:
+    """Return the links that paths use, and how many regions use each."""
+    found: dict[Link, int] = {}
+    for region in now.regions:
+        for link in pairwise(region.path):
+            found[link] = found.get(link, 0) + 1
+    return found
+
+
+def known_sum(values: Iterable[float | None]) -> float | None:
+    """Return the sum of the known values; None if there are values, and none is known."""
+    all_values = list(values)
+    known = [value for value in all_values if value is not None]
+    return sum(known) if known or not all_values else None
+
+
+def _rate(then: int | None, now: int | None, then_s: float | None, now_s: float | None) -> float | None:
+    if then is None or now is None or then_s is None or now_s is None or now_s <= then_s or now < then:
+        return None
+    return (now - then) / (now_s - then_s)

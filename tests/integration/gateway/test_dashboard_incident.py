@@ -1,0 +1,220 @@
+"""The dashboard while a node hangs, a reader does not read, and the gateway itself is frozen."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any
+
+import aiohttp
+import pytest
+
+import gamecast
+from adapters.embedded.ports import free_port
+from adapters.embedded.server import EmbeddedServer
+from adapters.gateway.dashboard.routes import dashboard
+from adapters.gateway.networkmetrics import network_metrics
+from adapters.redis.networkstate import NodeState
+from adapters.redis.survey import survey
+from tests.integration.accessibility import judge
+from tests.integration.browser import browser
+from tests.integration.gateway.test_dashboard import get, live, until
+from tests.integration.gateway.test_dashboard_page import SCHEMES, picture, shown, world
+from tests.integration.gateway_clients import Socket, running_gateway
+from tests.patience import patience, scaled
+
+PHONE_WIDTH = 390
+RING = {f"server-{number}": tuple(f"cell:{(2 * number + part) % 12}" for part in range(4)) for number in range(6)}
+"""Regions at the control Redis's node, at another one, and with a path from one to the other."""
+
+
+@contextmanager
+def stopped(pid: int) -> Iterator[None]:
+    """Let a process hang, and go on in the end."""
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+async def node_that_may_hang(url: str) -> NodeState:
+    """Return a node of a path, in a server of its own."""
+    state = await survey(url, regions=True)
+    used = {name for region in state.regions for name in region.path}
+    for node in state.nodes:
+        if node.name in used and node.server is not None and node.server.run != state.control.run:
+            return node
+    raise AssertionError("all paths are at the control Redis's server")
+
+
+def row_of(rows: list[dict[str, Any]], name: str) -> dict[str, Any]:
+    [row] = [row for row in rows if row["name"] == name]
+    return row
+
+
+@asynccontextmanager
+async def watched(url: str) -> AsyncIterator[tuple[Any, AsyncIterator[dict[str, Any]], str]]:
+    async with shown(url) as running, aiohttp.ClientSession() as client, live(client, running.url) as states:
+        yield client, states, running.url
+
+
+async def test_a_hung_node_is_unknown_within_seconds_and_the_rates_of_others_stay_what_they_are() -> None:
+    async with world(RING, nodes=3, events_per_s=75) as url, watched(url) as (client, states, at):
+        hung = await node_that_may_hang(url)
+        assert hung.server is not None
+        await until(states, lambda state: (state["network"]["totals"]["events_per_s"] or 0) > 30)
+        with stopped(hung.server.pid):
+            began_s = time.monotonic()
+            state = await until(states, lambda state: state["network"]["totals"]["nodes_silent"] == [hung.name])
+            assert time.monotonic() - began_s < scaled(10)
+            first = state["network"]["nodes"][0]
+            assert (first["name"], first["condition"]) == (hung.name, "stuck")
+            assert (first["events_per_s"], first["waiting_frames"]) == (None, None)
+            assert first["since_ms"] <= state["network"]["at_ms"]
+            for link in state["network"]["links"]:
+                assert (hung.name in (link["from"], link["to"])) <= (link["condition"] == "stuck")
+                assert (link["from"] != hung.name) or link["events_per_s"] is None
+            listed = await get(client, at + "/dashboard/data/regions", order="events_per_s", descending=1)
+            conditions = [row["condition"] for row in listed["rows"]]
+            assert conditions == sorted(conditions, key=lambda each: each != "stuck")
+            for row in listed["rows"]:
+                assert (hung.name in row["path"]) <= (hung.name in row["stuck_at"])
+            looks = [await until(states, lambda _: True) for _ in range(5)]
+            apart_ms = [looks[place + 1]["network"]["at_ms"] - looks[place]["network"]["at_ms"] for place in range(4)]
+            assert max(apart_ms) < scaled(4) * 1000
+            most = max(look["network"]["totals"]["events_per_s"] or 0 for look in looks)
+            assert most < 150, "the rate is measured at each server, so a look that waits makes no peak"
+        await until(states, lambda state: not state["network"]["totals"]["nodes_silent"])
+
+
+async def test_the_page_marks_what_is_stuck_and_says_what_is_unknown(axe: str | None) -> None:
+    async with world(RING, nodes=3, events_per_s=75) as url, shown(url) as running:
+        hung = await node_that_may_hang(url)
+        assert hung.server is not None
+        free = next(each.name for each in (await survey(url, regions=True)).regions if hung.name not in each.path)
+        for scheme, width in (*((scheme, 1400) for scheme in SCHEMES), (SCHEMES[0], PHONE_WIDTH)):
+            async with browser(scheme=scheme, width=width) as window:
+                page = window.page
+                await page.goto(running.url + "/dashboard/")
+                await page.locator("#regions tr.row").first.wait_for()
+                await page.locator("#rate canvas").wait_for()
+                await page.get_by_label("Search regions").fill(free)
+                await page.get_by_role("button", name=free, exact=True).click()
+                await page.locator("#latency canvas").wait_for()
+                await page.get_by_label("Search regions").fill("")
+                with stopped(hung.server.pid):
+                    await page.locator("#graph .node.down", has_text="since ").wait_for()
+                    total = page.locator("#totals > div", has_text="events on the way")
+                    await total.get_by_text("1 node unknown since ").wait_for()
+                    assert (await total.locator("dd").inner_text()).startswith(("≥ ", "–"))
+                    await page.locator("#regions tr.row.stuck").first.wait_for()
+                    first = page.locator("#regions tr.row").first
+                    assert f"stuck at {hung.name}" in await first.inner_text()
+                    await page.get_by_text("Nodes and links as tables").click()
+                    cells = page.locator("#network-tables table").first.locator("tbody tr").first.locator("td")
+                    texts = await cells.all_inner_texts()
+                    assert texts[0] == hung.name
+                    assert texts[2] == "–"
+                    assert "no since " in texts[-1]
+                    note = await page.locator("#latency-note").inner_text()
+                    assert "without what is stuck in 8 regions" in note
+                    assert "1 node unknown" in await page.locator("#rate-note").inner_text()
+                    assert await judge(page, axe) == []
+                    await page.get_by_text("Nodes and links as tables").click()
+                    await picture(page, f"dashboard-incident-{scheme}-{width}")
+                await page.locator("#graph .node.down").wait_for(state="detached")
+                await page.locator("#regions tr.row.stuck").first.wait_for(state="detached")
+                assert window.complaints == []
+    if axe is None:
+        pytest.skip("all but accessibility was tested: npm, which fetches axe-core, is not there or not online")
+
+
+async def test_a_control_redis_that_hangs_makes_the_page_say_stale_within_10_s(redis_server: EmbeddedServer) -> None:
+    async with gamecast.connect(redis_server.url, name="s1") as client, shown(redis_server.url) as running:
+        await client.subscribe("forest")
+        async with browser() as window:
+            page = window.page
+            await page.goto(running.url + "/dashboard/")
+            await page.get_by_text("Live", exact=True).wait_for()
+            with stopped(redis_server.pid):
+                await page.get_by_text("Stale since ").first.wait_for(timeout=scaled(10) * 1000)
+            await page.get_by_text("Live", exact=True).wait_for()
+            await page.locator("#banner").wait_for(state="hidden")
+
+
+async def test_a_frozen_gateway_makes_the_page_say_stale_within_10_s(
+    redis_server: EmbeddedServer, axe: str | None
+) -> None:
+    async with gamecast.connect(redis_server.url, name="s1") as client:
+        await client.subscribe("forest")
+        async with gateway_process(redis_server.url) as (at, pid), browser() as window:
+            page = window.page
+            await page.goto(at + "/dashboard/")
+            await page.get_by_text("Live", exact=True).wait_for()
+            await page.locator("#regions tr.row").first.wait_for()
+            with stopped(pid):
+                await page.get_by_text("Stale since ").first.wait_for(timeout=scaled(10) * 1000)
+                assert "the gateway has sent no new figures" in await page.locator("#banner").inner_text()
+                assert await judge(page, axe) == []
+                await picture(page, "dashboard-frozen")
+            await page.get_by_text("Live", exact=True).wait_for()
+
+
+@asynccontextmanager
+async def gateway_process(url: str) -> AsyncIterator[tuple[str, int]]:
+    port = free_port()
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "gamecast", "gateway", url, "--port", str(port), stdout=asyncio.subprocess.DEVNULL
+    )
+    try:
+        async with patience(30), aiohttp.ClientSession() as client:
+            while True:
+                try:
+                    async with client.get(f"http://127.0.0.1:{port}/dashboard/"):
+                        break
+                except aiohttp.ClientError:
+                    await asyncio.sleep(0.1)
+        yield f"http://127.0.0.1:{port}", process.pid
+    finally:
+        process.terminate()
+        await process.wait()
+
+
+async def test_a_reader_that_does_not_read_is_named_with_its_lag(redis_server: EmbeddedServer) -> None:
+    """Its socket takes no more, so that events stay in the gateway."""
+    url = redis_server.url
+    extensions = (dashboard(url, interval_s=0.5), network_metrics(url))
+    async with (
+        gamecast.connect(url, name="s1") as publisher,
+        running_gateway(url, extensions=extensions, outbox_events_max=100) as running,
+        aiohttp.ClientSession() as client,
+        Socket.open(running.url, name="slow") as slow,
+        live(client, running.url) as states,
+    ):
+        await slow.subscribe("forest")
+        slow.transport.pause_reading()
+        payload = {"x": "y" * 4_000}
+        for _ in range(20):
+            await asyncio.gather(*(publisher.publish("forest", payload) for _ in range(200)))
+        found: dict[str, Any] = {"rows": []}
+        async with patience(20):
+            while not found["rows"] or found["rows"][0]["behind"] < 1_000:
+                await until(states, lambda _: True)
+                found = await get(client, running.url + "/dashboard/data/lagging", order="behind", descending=1)
+        assert found["rows"][0]["name"] == "~slow"
+        assert found["rows"][0]["regions"] == 1
+        async with browser() as window:
+            await window.page.goto(running.url + "/dashboard/")
+            row = window.page.locator("#lagging tr.row", has_text="~slow")
+            await row.wait_for()
+            await picture(window.page, "dashboard-reader-behind")
+        async with client.get(running.url + "/metrics") as response:
+            text = await response.text()
+        assert 'gamecast_gateway_lag_events{reader="~slow"}' in text
+        assert "gamecast_gateway_readers_behind 1.0" in text

@@ -1,0 +1,79 @@
+"""How often the dashboard's poller looks at a network, and what it says while that fails."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
+
+import pytest
+
+pytest.importorskip("aiohttp", reason="the gateway's libraries are not installed (the gateway extra)")
+
+from adapters.gateway.dashboard.poller import Poller
+from adapters.redis.networkstate import NetworkState
+from sequencing.errors import Unreachable
+from tests.unit.adapters.test_dashboard_snapshot import network, node, silent
+
+INTERVAL_S, LOOK_S = 0.05, 0.2
+
+
+@asynccontextmanager
+async def polling(look: Callable[[], Awaitable[NetworkState]]) -> AsyncIterator[Poller]:
+    """A poller that is watched, and has looked three times."""
+    poller = Poller(look, interval_s=INTERVAL_S)
+    poller.watched()
+    task = asyncio.create_task(poller.run())
+    try:
+        for turn in range(3):
+            await poller.next_turn(turn)
+        yield poller
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+async def test_looks_that_work_for_long_are_made_less_often() -> None:
+    async def look() -> NetworkState:
+        await asyncio.sleep(LOOK_S)
+        return network()
+
+    async with polling(look) as poller:
+        assert poller.document()["interval_s"] >= 4 * LOOK_S - 0.05
+
+
+async def test_looks_that_wait_for_a_node_that_hangs_go_on_at_the_usual_pace() -> None:
+    async def look() -> NetworkState:
+        await asyncio.sleep(LOOK_S)
+        return replace(network(nodes=(node("n1"), silent("n2"))), waited_s=LOOK_S)
+
+    async with polling(look) as poller:
+        assert poller.document()["interval_s"] <= 2 * LOOK_S
+        assert poller.document()["network"]["totals"]["nodes_silent"] == ["n2"]
+
+
+async def test_looks_that_fail_go_on_at_the_usual_pace() -> None:
+    async def look() -> NetworkState:
+        await asyncio.sleep(LOOK_S)
+        raise Unreachable("nothing answers at redis://gone")
+
+    async with polling(look) as poller:
+        assert poller.document()["interval_s"] <= 2 * LOOK_S
+        assert poller.trouble == "nothing answers at redis://gone"
+
+
+async def test_a_node_that_fell_silent_is_unknown_since_it_last_answered() -> None:
+    looks = iter((network(), network(), network(nodes=(node("n1"), silent("n2")))))
+    states = [network()]
+
+    async def look() -> NetworkState:
+        states.append(next(looks, states[-1]))
+        return states[-1]
+
+    async with polling(look) as poller:
+        assert poller.snapshot is not None
+        answered_ms = poller.snapshot.answered_ms
+        assert answered_ms["n2"] < answered_ms["n1"]
+        assert poller.document()["network"]["totals"]["silent_since_ms"] == answered_ms["n2"]
