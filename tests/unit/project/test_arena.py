@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from random import Random
 
 import pytest
@@ -249,3 +250,8 @@ def test_what_visitors_send_is_cut_to_size() -> None:
 )
 def test_what_no_page_sends_is_no_deed(payload: object) -> None:
     assert visitor_deed("meadow", "~ann", payload) is None
+
+
+def test_the_picture_of_the_readme_loads_fast() -> None:
+    picture = Path(__file__).parents[3] / "docs" / "arena.gif"
+    assert picture.stat().st_size <= 400_000
