@@ -38,7 +38,7 @@ class Door:
 def visitor_deed(region: str, sender: str, payload: Any) -> Deed | None:
     """Return what a visitor's figure does, or None for what no page of this arena sends.
 
-    The figure is named by its arena and its sender, which the gateway vouches for: nobody moves another's.
+    The figure is named by its arena and its sender, which the gateway vouches for: no visitor moves another's.
     """
     if not isinstance(payload, dict):
         return None

@@ -21,6 +21,7 @@ let world = null; // of a game server that computes the figure's arena
 let goal = null;
 let unanswered = 0;
 let heard = 0;
+let opened = 0;
 
 export function offerFigure(land) {
   terrain = land;
@@ -88,10 +89,8 @@ async function open() {
   const { visitor, token } = await (await fetch("token", { method: "POST" })).json();
   client = connect(terrain.gateways.map((url) => url.replace("http", "ws")), { token, name: visitor });
   client.on("status", (status, reason) => {
-    const text = { open: "Connected", waiting: "Waiting, and trying the other gateway", closed: "Closed" }[status];
-    const element = document.getElementById("status");
-    element.className = status === "open" ? "" : "waiting";
-    element.textContent = reason && status !== "open" ? `${text}: ${reason.message}` : text;
+    if (status === "open") opened++;
+    showStatus(status, reason);
   });
   client.on("error", report);
   client.on("state", ({ state }) => Object.values(state).forEach(hear));
@@ -101,6 +100,13 @@ async function open() {
     count();
   });
   client.on("gap", ({ gap }) => report(new Error(`missed events: ${gap.reason}`)));
+}
+
+function showStatus(status, reason) {
+  const again = opened > 1 ? `, again after ${opened - 1} interruption${opened > 2 ? "s" : ""}` : "";
+  const text = { open: `Connected${again}`, waiting: "Waiting, and trying the other gateway", closed: "Closed" }[status];
+  write("status", reason && status !== "open" ? `${text}: ${reason.message}` : text);
+  document.getElementById("status").className = status === "open" ? "" : "waiting";
 }
 
 // Who has entered: by the events, and before this page did, by the state of the regions' keys.
@@ -144,6 +150,7 @@ async function publish(deed) {
   try {
     await client.publish(region, { ...deed, arena: figure.arena }, { key });
     lastMs = performance.now() - began;
+    if (client.status === "open") showStatus("open");
   } finally {
     unanswered--;
   }

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -111,18 +112,18 @@ async def test_two_visitors_play_while_nodes_links_and_gateways_fail(
         await ben.page.touchscreen.tap(box["x"] + 0.9 * box["width"], box["y"] + 0.2 * box["height"])
         await until_moved(ben, "(x) => x >= 75")
 
-        for kind, what in (("node", "node n2 was killed"), ("link", "was cut"), ("gateway", "gateway-1 was stopped")):
-            row = ann.page.locator("#break li").filter(has=ann.page.locator(f"[data-kind={kind}]"))
-            await row.get_by_role("button").click()
-            await row.get_by_text(what).wait_for()
-            await row.get_by_text("; 0 events lost").wait_for()
-            assert await row.get_by_role("button").is_enabled()
-        for window, key in ((ann, "d"), (ben, "a")):  # by whichever gateway they are at
-            before = await window.page.locator("#arena").get_attribute("data-at")
-            await window.page.keyboard.down(key)
-            await window.page.locator(f'#arena[data-at]:not([data-at="{before}"])').wait_for()
-            await window.page.keyboard.up(key)
-            assert await window.page.locator("#status").inner_text() == "Connected"
+        for kind, what in (("node", "node n2 was killed"), ("link", "was cut"), ("node", "node n1 was killed")):
+            await broken(ann, kind, what)
+            await repaired(ann, kind)
+            await walk(ann)
+        row = await broken(ann, "gateway", "gateway-1 was stopped")
+        for window in (ann, ben):  # at the other gateway
+            await window.page.locator("#status").get_by_text("Connected, again after 1 interruption").wait_for()
+            await walk(window)
+        assert "…" in await row.inner_text()
+        await repaired(ann, "gateway")
+        for window in (ann, ben):
+            await window.page.locator('#arena[data-figures~="Ann"][data-figures~="Ben"]').wait_for()
             assert await window.page.get_by_test_id("gamecast-divergence").inner_text() == "0"
             assert int((await window.page.get_by_test_id("plain-divergence").inner_text()).replace(",", "")) > 0
             assert await judge(window.page, axe) == []
@@ -134,6 +135,28 @@ async def test_two_visitors_play_while_nodes_links_and_gateways_fail(
 async def enter(window: Browser, name: str) -> None:
     await window.page.get_by_label("Name").fill(name)
     await window.page.get_by_role("button", name="Enter").click()
+
+
+async def broken(window: Browser, kind: str, what: str) -> Any:
+    """Press a button; return its row, once it says what is happening."""
+    row = window.page.locator("#break li").filter(has=window.page.locator(f"[data-kind={kind}]"))
+    await row.get_by_role("button").click()
+    await row.get_by_text(what).wait_for()
+    return row
+
+
+async def repaired(window: Browser, kind: str) -> None:
+    """Wait until what was broken is back, with all events."""
+    await window.page.locator(f"#break li.back:has([data-kind={kind}])").get_by_text("; 0 events lost").wait_for()
+
+
+async def walk(window: Browser) -> None:
+    """Hold D or A, towards the arena's middle, until the own figure has walked: further than hits push it."""
+    x = int((await window.page.locator("#arena").get_attribute("data-at")).partition(",")[0])
+    key = "d" if x < 60 else "a"
+    await window.page.keyboard.down(key)
+    await until_moved(window, f"(x) => x >= {x + 4}" if key == "d" else f"(x) => x <= {x - 4}")
+    await window.page.keyboard.up(key)
 
 
 async def until_moved(window: Browser, condition: str) -> None:
