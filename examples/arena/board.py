@@ -28,6 +28,11 @@ class Board:
         self.differing = 0
         self.apart: set[str] = set()
 
+    def add(self, thing: str, servers: Iterable[str]) -> None:
+        """Compare one more thing, from now on, unless it is compared already."""
+        if thing not in self._reached:
+            self._reached[thing] = {server: deque[Any]() for server in servers}
+
     def note(self, server: str, thing: str, state: Any) -> None:
         """Note what a thing is in a server's world after one more event about it."""
         reached = self._reached[thing]

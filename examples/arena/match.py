@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import statistics
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from random import Random
@@ -17,11 +17,15 @@ from typing import Any
 
 import numpy as np
 
+import gamecast
 from laboratory.wan.distances import Distances, Standing
 from laboratory.wan.network import WanNetwork
 
 from .board import Board
+from .faults import Faults
+from .gateways import NAMES, Gateway
 from .servers import GameServer, Ours, Plain
+from .visitors import Door
 from .world import ARENAS, REGIONS, World, state
 
 CITIES = ("dublin", "madrid", "vienna", "oslo")
@@ -32,7 +36,8 @@ ONE_WAY_MS = (
     (13.0, 24.0, 14.0, 0.2),
 )
 WATCHED = 3
-"""How many regions, side by side, each game server watches: two arenas, each of which another server computes, too."""
+"""How many regions, side by side, each game server watches: two arenas. Two servers watch the same three: if each
+watched other ones, each region would have to be ordered against every other, and one node would do that best."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +48,11 @@ class Side:
     servers: tuple[GameServer, ...]
     board: Board
 
+    @property
+    def lost(self) -> int:
+        """How many events could not be published, or were reported as lost."""
+        return sum(server.lost for server in self.servers)
+
     def document(self) -> dict[str, Any]:
         """Return how it stands, as JSON can hold it."""
         ages_ms = [age_ms for server in self.servers for age_ms in server.ages_ms]
@@ -52,6 +62,7 @@ class Side:
             "differing": self.board.differing,
             "things": self.board.things,
             "apart": sorted(self.board.apart),
+            "lost": self.lost,
             "age_ms": round(statistics.median(ages_ms), 1) if ages_ms else None,
             "servers": [
                 {
@@ -65,35 +76,62 @@ class Side:
         }
 
 
-@asynccontextmanager
-async def play(*, seed: int | None = None) -> AsyncIterator[tuple[Side, Side]]:
-    """Start the network and both games, and yield them, ours first; they go on until the context ends.
+@dataclass(frozen=True, slots=True)
+class Match:
+    """Both games, ours first, and what belongs to them: the gateways, and what can be broken."""
 
-    ``seed``: of the bots' whims; how events meet on their way is not repeatable. Takes some seconds to start.
+    sides: tuple[Side, Side]
+    gateways: tuple[Gateway, ...]
+    faults: Faults
+    door: Door
+
+    def document(self) -> dict[str, Any]:
+        """Return how it stands, as JSON can hold it."""
+        return {
+            "sides": [side.document() for side in self.sides],
+            "faults": self.faults.document(),
+            "gateways": {gateway.name: gateway.runs for gateway in self.gateways},
+        }
+
+
+@asynccontextmanager
+async def play(
+    *, seed: int | None = None, host: str = "127.0.0.1", origins: Sequence[str] = ()
+) -> AsyncIterator[Match]:
+    """Start the network, both games and the gateways, and yield them; they go on until the context ends.
+
+    ``seed``: of the bots' whims; how events meet on their way is not repeatable. ``host``: where the gateways listen;
+    ``origins``: of the page that uses them. Takes some seconds to start.
     """
     nodes = tuple(f"n{number}" for number in range(1, len(CITIES) + 1))
     names = {city: f"server-{city}" for city in CITIES}
     host_of = dict(zip(nodes, CITIES, strict=True)) | {name: city for city, name in names.items()}
+    host_of |= dict(zip(NAMES, CITIES, strict=False))
     distances = Distances(CITIES, np.array(ONE_WAY_MS))
     async with AsyncExitStack() as stack:
-        network = await stack.enter_async_context(WanNetwork(Standing(distances, host_of), nodes))
+        network = await stack.enter_async_context(WanNetwork(Standing(distances, host_of), nodes, appendfsync="always"))
         watched = {names[city]: _watched(place) for place, city in enumerate(CITIES)}
         clients = {name: network.connect(name) for name in watched}
         await asyncio.gather(*map(stack.enter_async_context, clients.values()))
         await asyncio.gather(*(clients[name].subscribe(*regions) for name, regions in watched.items()))
-        boards = Board(_computed_by(watched)), Board(_computed_by(watched))
-        ours = tuple(Ours(clients[name], regions, boards[0], Random(seed)) for name, regions in watched.items())
-        plain = tuple(Plain(name, regions, boards[1], Random(seed)) for name, regions in watched.items())
-        await asyncio.gather(*(server.open(stack, network.urls(server.name)) for server in plain))
-        sides = Side("gamecast", ours, boards[0]), Side("plain", plain, boards[1])
+        sides = await _sides(stack, network, clients, watched, seed)
+        door = Door()
+        gateways = tuple(Gateway(name, network, door, host=host, origins=origins) for name in NAMES)
+        for gateway in gateways:
+            await gateway.start()
+            stack.push_async_callback(gateway.stop)
+        plan = await clients[names[CITIES[0]]].plan()
+        assert plan is not None, "all have joined"
+        faults = Faults(network, plan, gateways, lambda: sides[0].lost)
         tasks = []
         for side in sides:
             _host(side.servers)
             for server in side.servers:
                 tasks += [asyncio.create_task(server.listen()), asyncio.create_task(server.play())]
         try:
-            yield sides
+            yield Match(sides, gateways, faults, door)
         finally:
+            await faults.close()
             for task in tasks:
                 task.cancel()
             ends = await asyncio.gather(*tasks, return_exceptions=True)
@@ -102,9 +140,30 @@ async def play(*, seed: int | None = None) -> AsyncIterator[tuple[Side, Side]]:
             raise failures[0]
 
 
+async def _sides(
+    stack: AsyncExitStack,
+    network: WanNetwork,
+    clients: dict[str, gamecast.Client],
+    watched: dict[str, frozenset[str]],
+    seed: int | None,
+) -> tuple[Side, Side]:
+    boards = Board(_computed_by(watched)), Board(_computed_by(watched))
+    of_arena = {
+        arena: [name for name, regions in watched.items() if regions.issuperset(between)]
+        for arena, between in ARENAS.items()
+    }
+    ours = tuple(Ours(clients[name], regions, boards[0], of_arena, Random(seed)) for name, regions in watched.items())
+    plain = tuple(Plain(name, regions, boards[1], of_arena, Random(seed)) for name, regions in watched.items())
+    await asyncio.gather(*(server.open(stack, network.urls(server.name)) for server in plain))
+    for server, sibling in zip(ours, plain, strict=True):
+        server.sibling = sibling
+    return Side("gamecast", ours, boards[0]), Side("plain", plain, boards[1])
+
+
 def _watched(place: int) -> frozenset[str]:
     ring = list(REGIONS)
-    return frozenset(ring[(place + step) % len(ring)] for step in range(WATCHED))
+    begin = place // 2 * 2
+    return frozenset(ring[(begin + step) % len(ring)] for step in range(WATCHED))
 
 
 def _computed_by(watched: dict[str, frozenset[str]]) -> dict[str, list[str]]:

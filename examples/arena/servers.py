@@ -9,17 +9,19 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Sequence
-from contextlib import AsyncExitStack
+from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack, suppress
 from random import Random
 
 import orjson
 import redis.asyncio
+import redis.exceptions
 
 import gamecast
 
 from .board import Board
 from .bots import decide
+from .visitors import visitor_deed
 from .world import REGIONS, Bot, Deed, World, region_of, state
 
 TICK_S = 0.1
@@ -27,21 +29,28 @@ TICKS_VARY = 0.2
 """By what part of `TICK_S` a tick is longer or shorter: with ticks of one length, servers that do not meet at the start
 never do."""
 AGES_KEPT = 500
+CONNECT_AGAIN_S = 0.1
 
 
 class GameServer:
     """What both kinds have in common."""
 
-    def __init__(self, name: str, regions: frozenset[str], board: Board, random: Random) -> None:
+    def __init__(
+        self, name: str, regions: frozenset[str], board: Board, computed_by: Mapping[str, Sequence[str]], random: Random
+    ) -> None:
+        """``computed_by``: arena → the game servers that compute it."""
         self.name = name
         self.regions = regions
         self.world = World(regions)
         self.hosted: list[str] = []
         """The bots for which it decides."""
         self.heard = 0
+        self.lost = 0
+        """Events that it could not publish, and that it was told it will not hear."""
         self.ages_ms: deque[float] = deque(maxlen=AGES_KEPT)
         """How old the last events were when they came."""
         self._board = board
+        self._computed_by = computed_by
         self._random = random
 
     def hear(self, deed: Deed, sent_at_ns: int) -> None:
@@ -49,6 +58,7 @@ class GameServer:
         self.heard += 1
         self.ages_ms.append((time.time_ns() - sent_at_ns) / 1e6)
         for thing in self.world.apply(deed):
+            self._board.add(thing.name, self._computed_by[thing.arena])
             self._board.note(self.name, thing.name, state(thing))
 
     async def play(self) -> None:
@@ -75,28 +85,48 @@ class GameServer:
 
 
 class Ours(GameServer):
-    """A game server over gamecast."""
+    """A game server over gamecast. It hears visitors, too."""
 
-    def __init__(self, client: gamecast.Client, regions: frozenset[str], board: Board, random: Random) -> None:
-        super().__init__(client.name, regions, board, random)
+    def __init__(
+        self,
+        client: gamecast.Client,
+        regions: frozenset[str],
+        board: Board,
+        computed_by: Mapping[str, Sequence[str]],
+        random: Random,
+    ) -> None:
+        super().__init__(client.name, regions, board, computed_by, random)
+        self.sibling: GameServer | None = None
+        """The server of the other game to which it passes on what visitors do, so that they play in both."""
         self._client = client
 
     async def say(self, deeds: Sequence[tuple[str, Deed]]) -> None:
         """See `GameServer.say`."""
-        await self._client.publish_batch(deeds)
+        try:
+            await self._client.publish_batch(deeds)
+        except gamecast.GamecastError:
+            self.lost += len(deeds)
 
     async def listen(self) -> None:
         """See `GameServer.listen`."""
         async for event in self._client:
-            assert isinstance(event, gamecast.Event), f"no server goes away here, and yet: {event}"
-            self.hear(event.payload, event.sent_at_ns)
+            if isinstance(event, gamecast.Gap):
+                self.lost += max(1, event.last_sequence - event.first_sequence + 1)
+            elif not event.sender.startswith("~"):  # what the gateway puts before a visitor's name
+                self.hear(event.payload, event.sent_at_ns)
+            elif deed := visitor_deed(event.region, event.sender, event.payload):
+                self.hear(deed, event.sent_at_ns)
+                if self.sibling is not None and self._computed_by[deed["arena"]][0] == self.name:
+                    await self.sibling.say([(event.region, deed)])
 
 
 class Plain(GameServer):
     """A game server over Redis Pub/Sub, with a connection to each Redis server to hear from, and one to speak to."""
 
-    def __init__(self, name: str, regions: frozenset[str], board: Board, random: Random) -> None:
-        super().__init__(name, regions, board, random)
+    def __init__(
+        self, name: str, regions: frozenset[str], board: Board, computed_by: Mapping[str, Sequence[str]], random: Random
+    ) -> None:
+        super().__init__(name, regions, board, computed_by, random)
         self._clients: list[redis.asyncio.Redis] = []
         self._subscriptions: list[redis.asyncio.client.PubSub] = []
 
@@ -107,7 +137,7 @@ class Plain(GameServer):
             channels = [region for region in self.regions if self._place(region) == place]
             if channels:
                 subscription = await stack.enter_async_context(client.pubsub())
-                await subscription.subscribe(*channels)
+                await subscription.subscribe(*channels)  # and again by itself, whenever it connects again
                 for _ in channels:
                     await subscription.get_message(timeout=10)
                 self._subscriptions.append(subscription)
@@ -118,7 +148,14 @@ class Plain(GameServer):
         pipelines = [client.pipeline(transaction=False) for client in self._clients]
         for region, deed in deeds:
             pipelines[self._place(region)].publish(region, orjson.dumps([time.time_ns(), deed]))
-        await asyncio.gather(*(pipeline.execute() for pipeline in pipelines if len(pipeline)))
+        await asyncio.gather(*(self._execute(pipeline) for pipeline in pipelines if len(pipeline)))
+
+    async def _execute(self, pipeline: redis.asyncio.client.Pipeline) -> None:
+        count = len(pipeline)
+        try:
+            await pipeline.execute()
+        except (redis.exceptions.RedisError, OSError):
+            self.lost += count
 
     async def listen(self) -> None:
         """See `GameServer.listen`."""
@@ -127,10 +164,13 @@ class Plain(GameServer):
                 group.create_task(self._listen_to(subscription))
 
     async def _listen_to(self, subscription: redis.asyncio.client.PubSub) -> None:
-        async for message in subscription.listen():
-            if message["type"] == "message":
-                sent_at_ns, deed = orjson.loads(message["data"])
-                self.hear(deed, sent_at_ns)
+        while True:
+            with suppress(redis.exceptions.RedisError, OSError):  # its server is down
+                async for message in subscription.listen():
+                    if message["type"] == "message":
+                        sent_at_ns, deed = orjson.loads(message["data"])
+                        self.hear(deed, sent_at_ns)
+            await asyncio.sleep(CONNECT_AGAIN_S)
 
     def _place(self, region: str) -> int:
         return list(REGIONS).index(region) % len(self._clients)

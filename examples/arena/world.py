@@ -3,7 +3,7 @@
 Four round regions stand in a ring, and each overlaps with its two neighbours. In each overlap, an *arena*, bots fight
 over chests. A bot says what it does in the region whose middle is nearer, so the events of one arena come through two
 regions, and who watches both must hear them in the order in which everybody else hears them: whoever grabs a chest
-first has the loot, and whoever hits last fells the other.
+first has the loot, and whoever hits last fells the other. Visitors have figures, which do the same.
 """
 
 from __future__ import annotations
@@ -25,6 +25,10 @@ ARENAS: dict[str, tuple[str, str]] = {
 
 BOTS, CHESTS = 8, 2
 """In each arena."""
+FIGURES_MAX = 6
+"""Visitors' figures in each arena: when one more enters, the one that did nothing for the longest is removed."""
+FIGURE_ROOM = 22
+"""How far from the arena's middle a figure may walk."""
 
 REACH, STRIDE, ELBOW = 5, 3, 2
 """How far a bot can reach and step, and how near it lets others come."""
@@ -32,12 +36,19 @@ HEALTH, LOOT = 4, 10
 
 
 class Deed(TypedDict, total=False):
-    """An event, as it is published. ``to``: where a bot steps; ``what``: whom it hits, or what it grabs."""
+    """An event, as it is published. ``to``: where a bot steps; ``what``: whom it hits, or what it grabs.
+
+    Of a visitor's figure: ``by``: how far it walks; ``arena``, ``title``, ``colour``: where and how it enters.
+    """
 
     do: str
     bot: str
     to: list[int]
     what: str
+    by: list[int]
+    arena: str
+    title: str
+    colour: int
 
 
 @dataclass(slots=True)
@@ -51,6 +62,14 @@ class Bot:
     health: int = HEALTH
     loot: int = 0
     falls: int = 0
+
+
+@dataclass(slots=True)
+class Figure(Bot):
+    """A visitor's; it has no health once it is removed."""
+
+    title: str = ""
+    colour: int = 0
 
 
 @dataclass(slots=True)
@@ -88,9 +107,13 @@ class World:
         Nothing, when it is about an arena that is not computed here. Who is told the same events in the same order has
         the same world.
         """
+        if deed["do"] == "enter":
+            return self._enter(deed)
         bot = self.things.get(deed["bot"])
         if not isinstance(bot, Bot):
             return []
+        if isinstance(bot, Figure):
+            return self._apply_to_figure(bot, deed)
         if deed["do"] == "step":
             x, y = deed["to"]
             self._step(bot, bot.x + _at_most(STRIDE, x - bot.x), bot.y + _at_most(STRIDE, y - bot.y))
@@ -111,6 +134,47 @@ class World:
                 return
         bot.x, bot.y = x, y
 
+    def _enter(self, deed: Deed) -> list[Thing]:
+        arena, name = deed["arena"], deed["bot"]
+        if arena not in self.arenas:
+            return []
+        known = self.things.get(name)
+        if isinstance(known, Figure):
+            known.title, known.colour = deed["title"], deed["colour"]
+            return [known]
+        figures = [thing for thing in self.in_arena(arena) if isinstance(thing, Figure)]
+        touched = [self._remove(figures[0])] if len(figures) == FIGURES_MAX else []
+        x, y = _middle(arena)
+        self.things[name] = figure = Figure(name, arena, x, y, title=deed["title"], colour=deed["colour"])
+        return [*touched, figure]
+
+    def _apply_to_figure(self, figure: Figure, deed: Deed) -> list[Thing]:
+        self.things[figure.name] = self.things.pop(figure.name)  # the first of them did nothing for the longest
+        if deed["do"] == "leave":
+            return [self._remove(figure)]
+        if deed["do"] == "walk":
+            (x, y), (by_x, by_y) = _middle(figure.arena), deed["by"]
+            self._step(
+                figure,
+                x + _at_most(FIGURE_ROOM, figure.x + _at_most(STRIDE, by_x) - x),
+                y + _at_most(FIGURE_ROOM, figure.y + _at_most(STRIDE, by_y) - y),
+            )
+            return [figure]
+        around = [thing for thing in self.in_arena(figure.arena) if thing is not figure and near(figure, thing)]
+        if not around:
+            return [figure]
+        other = min(around, key=lambda thing: (isinstance(thing, Bot), _apart(figure, thing), thing.name))
+        if isinstance(other, Chest):
+            _open(figure, other)
+        else:
+            _hit(figure, other)
+        return [figure, other]
+
+    def _remove(self, figure: Figure) -> Figure:
+        del self.things[figure.name]
+        figure.health = 0
+        return figure
+
     def bots(self) -> list[Bot]:
         """Return all bots."""
         return [thing for thing in self.things.values() if isinstance(thing, Bot)]
@@ -122,7 +186,11 @@ class World:
 
 def near(one: Thing, other: Thing) -> bool:
     """Return whether one can reach the other."""
-    return max(abs(one.x - other.x), abs(one.y - other.y)) <= REACH
+    return _apart(one, other) <= REACH
+
+
+def _apart(one: Thing, other: Thing) -> int:
+    return max(abs(one.x - other.x), abs(one.y - other.y))
 
 
 def region_of(bot: Bot) -> str:
@@ -137,6 +205,8 @@ def region_of(bot: Bot) -> str:
 
 def state(thing: Thing) -> tuple[Any, ...]:
     """Return all that is to be the same wherever a thing is computed."""
+    if isinstance(thing, Figure):
+        return thing.x, thing.y, thing.health, thing.loot, thing.falls, thing.title, thing.colour
     if isinstance(thing, Bot):
         return thing.x, thing.y, thing.health, thing.loot, thing.falls
     return thing.x, thing.y, thing.opened, thing.owner
@@ -160,7 +230,8 @@ def _hit(bot: Bot, other: Bot) -> None:
         other.loot -= taken
         other.falls += 1
         other.health = HEALTH
-        other.x, other.y = _home(other.arena, int(other.name[-1]) - 1 + other.falls)
+        number = 0 if isinstance(other, Figure) else int(other.name[-1]) - 1
+        other.x, other.y = _home(other.arena, number + other.falls)
 
 
 def _home(arena: str, number: int) -> tuple[int, int]:
@@ -180,6 +251,11 @@ _RING = ((4, 0), (3, 3), (0, 4), (-3, 3), (-4, 0), (-3, -3), (0, -4), (3, -3))
 
 
 def _around(arena: str, number: int, distance: int) -> tuple[int, int]:
-    (x, y), (other_x, other_y) = (REGIONS[region] for region in ARENAS[arena])
+    x, y = _middle(arena)
     across, along = _RING[number % len(_RING)]
-    return (x + other_x) // 2 + across * distance // 4, (y + other_y) // 2 + along * distance // 4
+    return x + across * distance // 4, y + along * distance // 4
+
+
+def _middle(arena: str) -> tuple[int, int]:
+    (x, y), (other_x, other_y) = (REGIONS[region] for region in ARENAS[arena])
+    return (x + other_x) // 2, (y + other_y) // 2

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from adapters.embedded.server import EmbeddedServers
+from adapters.embedded.server import AppendFsync, EmbeddedServer, EmbeddedServers
 from adapters.redis.connection import RedisConnection, Script
 from adapters.redis.leadercontrol import LeaderControl
 from adapters.redis.relays import RedisRelays
@@ -33,11 +33,16 @@ class WanNetwork:
     of the node whose links it carries, and reaches that node directly.
     """
 
-    def __init__(self, standing: Standing, nodes: tuple[str, ...]) -> None:
-        """``standing`` knows all nodes, and all clients that connect. Starts nothing."""
+    def __init__(self, standing: Standing, nodes: tuple[str, ...], *, appendfsync: AppendFsync | None = None) -> None:
+        """``standing`` knows all nodes, and all clients that connect. Starts nothing.
+
+        ``appendfsync``: with ``always``, a node that is killed starts again with all that it had.
+        """
         self._standing = standing
         self._nodes = nodes
-        self._servers = EmbeddedServers(len(nodes))
+        self._keeps = appendfsync == "always"
+        self._servers = EmbeddedServers(len(nodes), appendfsync=appendfsync)
+        self._relays: dict[str, RedisRelays] = {}
         self._running = AsyncExitStack()
         self._proxy: DelayProxy | None = None
 
@@ -64,6 +69,19 @@ class WanNetwork:
             for node, url in zip(self._nodes, self._servers.urls, strict=True)
             if node != who
         }
+
+    def server(self, node: str) -> EmbeddedServer:
+        """Return the Redis server of a node, e.g. to kill it and start it again."""
+        return self._servers.servers[self._nodes.index(node)]
+
+    async def cut(self, node: str) -> None:
+        """Stop the relays of a node: nothing leaves it over its links until `mend`."""
+        await self._relays.pop(node).stop()
+
+    def mend(self, node: str) -> None:
+        """Start the relays of a node again; they go on where the others stopped."""
+        self._relays[node] = relays = RedisRelays(self.url, frozenset({node}), routes=self.routes(node))
+        relays.start()
 
     async def reads_whole(self) -> bool:
         """Return whether a read that has blocked is answered with all that exists, see `Conditions.whole_reads`."""
@@ -97,9 +115,8 @@ class WanNetwork:
             await asyncio.to_thread(self._proxy.start)
             await self._register()
             for node in self._nodes:
-                relays = RedisRelays(self.url, frozenset({node}), routes=self.routes(node))
-                relays.start()
-                stack.push_async_callback(relays.stop)
+                self.mend(node)
+            stack.push_async_callback(self._stop_relays)
             self._running = stack.pop_all()
         return self
 
@@ -107,6 +124,9 @@ class WanNetwork:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self._running.aclose()
+
+    async def _stop_relays(self) -> None:
+        await asyncio.gather(*(relays.stop() for relays in self._relays.values()))
 
     def _legs(self) -> dict[str, Leg]:
         ms = self._standing.distances.ms
@@ -122,7 +142,9 @@ class WanNetwork:
         control = LeaderControl(self.url)
         try:
             for node, url in zip(self._nodes, self._servers.urls, strict=True):
-                await control.register_node(node, "" if url == self.url else url, may_lose=url != self.url)
+                await control.register_node(
+                    node, "" if url == self.url else url, may_lose=url != self.url and not self._keeps
+                )
         finally:
             await control.close()
 

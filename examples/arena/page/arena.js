@@ -1,4 +1,6 @@
 // Draws what the server says of both games, ten times a second. The counting is done there, from real deliveries.
+import { offerBreaking, showBroken } from "./break.js";
+import { offerFigure, showFigure } from "./play.js";
 import { drawWorld } from "./world.js";
 
 const number = new Intl.NumberFormat("en");
@@ -6,6 +8,8 @@ const terrain = await (await fetch("terrain")).json();
 const sides = new Map();
 
 explain();
+offerFigure(terrain);
+offerBreaking(terrain.breakable);
 connect();
 
 function connect() {
@@ -14,7 +18,10 @@ function connect() {
   live.onmessage = ({ data }) => {
     link.textContent = "";
     link.className = "";
-    JSON.parse(data).forEach(show);
+    const { sides: both, faults } = JSON.parse(data);
+    both.forEach(show);
+    showFigure(both[0]);
+    showBroken(faults);
   };
   live.onerror = () => {
     link.textContent = "The arena has closed, or cannot be reached. What you see is its last state; trying again.";
@@ -34,10 +41,11 @@ function show(side) {
   };
   set(".counter", number.format(side.differing));
   set(".verdict", same ? "All worlds are the same." : "The worlds have drifted apart.");
+  const lost = `${side.kind === "plain" && side.lost ? "at least " : ""}${number.format(side.lost)} events lost`;
   const age = side.age_ms === null ? "" : ` · median age of an event ${Math.round(side.age_ms)} ms`;
   set(
     ".figures",
-    `now ${side.apart.length} of ${side.things} things differ · ${number.format(side.compared)} states compared${age}`,
+    `now ${side.apart.length} of ${side.things} things differ · ${number.format(side.compared)} states compared · ${lost}${age}`,
   );
   const apart = new Set(side.apart);
   side.servers.forEach((server, place) => {

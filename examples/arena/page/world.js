@@ -1,13 +1,17 @@
 // One game server's world on a canvas.
 
-export function drawWorld(canvas, terrain, server, apart) {
+// `view`: the square that is shown, all of the world by default. `arena`: things elsewhere are pale. `own`: the name of
+// the visitor's figure.
+export function drawWorld(canvas, terrain, server, apart, { view = { x: 0, y: 0, size: terrain.size }, arena, own } = {}) {
   const width = canvas.clientWidth;
   const dense = window.devicePixelRatio || 1;
   if (canvas.width !== Math.round(width * dense)) canvas.width = canvas.height = Math.round(width * dense);
   const pen = canvas.getContext("2d");
-  const scale = (width * dense) / terrain.size;
-  pen.setTransform(scale, 0, 0, scale, 0, 0);
-  pen.clearRect(0, 0, terrain.size, terrain.size);
+  const scale = (width * dense) / view.size;
+  pen.setTransform(1, 0, 0, 1, 0, 0);
+  pen.clearRect(0, 0, canvas.width, canvas.height);
+  pen.setTransform(scale, 0, 0, scale, -view.x * scale, -view.y * scale);
+  const close = view.size < terrain.size;
 
   const watched = new Set(server.regions);
   for (const [name, [x, y]] of Object.entries(terrain.regions)) {
@@ -24,24 +28,29 @@ export function drawWorld(canvas, terrain, server, apart) {
     }
     pen.stroke();
     pen.setLineDash([]);
-    pen.fillStyle = colour("--soft");
-    pen.font = "5px system-ui, sans-serif";
-    pen.textAlign = x < terrain.size / 2 ? "left" : "right";
-    pen.fillText(name, x < terrain.size / 2 ? 4 : terrain.size - 4, y < terrain.size / 2 ? 8 : terrain.size - 5);
+    if (close) {
+      const inside = (at, from) => Math.min(Math.max(at, from + 9), from + view.size - 9);
+      label(pen, name, inside(x, view.x), inside(y, view.y), 2.6, "center", "--soft");
+    } else {
+      const left = x < terrain.size / 2;
+      label(pen, name, left ? 4 : terrain.size - 4, y < terrain.size / 2 ? 8 : terrain.size - 5, 5, left ? "left" : "right", "--soft");
+    }
   }
 
   for (const [name, state] of Object.entries(server.things)) {
     const [x, y] = state;
-    const isBot = state.length === 5;
-    if (isBot) {
+    pen.globalAlpha = arena && !name.startsWith(arena) ? 0.3 : 1;
+    if (isFigure(state)) drawFigure(pen, state, close, name === own);
+    else if (isBot(state)) {
       disc(pen, x, y, 1.5 + Math.min(1.6, state[3] / 250));
       pen.fillStyle = colour(`--${name.split("-")[0]}`);
+      pen.fill();
     } else {
       pen.beginPath();
       pen.rect(x - 2, y - 1.6, 4, 3.2);
       pen.fillStyle = colour("--chest");
+      pen.fill();
     }
-    pen.fill();
     if (apart.has(name)) {
       disc(pen, x, y, 4.2);
       pen.strokeStyle = colour("--bad");
@@ -49,6 +58,33 @@ export function drawWorld(canvas, terrain, server, apart) {
       pen.stroke();
     }
   }
+  pen.globalAlpha = 1;
+}
+
+export const isFigure = (state) => state.length === 7;
+export const isBot = (state) => state.length === 5;
+
+function drawFigure(pen, [x, y, , , , title, number], close, isOwn) {
+  const half = close ? 2.4 : 3.2;
+  pen.beginPath();
+  pen.moveTo(x, y - half);
+  pen.lineTo(x + half, y);
+  pen.lineTo(x, y + half);
+  pen.lineTo(x - half, y);
+  pen.closePath();
+  pen.fillStyle = colour(`--figure-${number}`);
+  pen.fill();
+  pen.strokeStyle = colour("--ink");
+  pen.lineWidth = isOwn ? 0.8 : 0.4;
+  pen.stroke();
+  if (close) label(pen, title, x, y - 3.6, 2.4, "center", "--ink");
+}
+
+function label(pen, text, x, y, size, align, ink) {
+  pen.fillStyle = colour(ink);
+  pen.font = `${size}px system-ui, sans-serif`;
+  pen.textAlign = align;
+  pen.fillText(text, x, y);
 }
 
 function disc(pen, x, y, radius) {

@@ -8,12 +8,16 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 pytest.importorskip("aiohttp", reason="the arena's page is served by aiohttp (the gateway extra)")
 
-from tests.integration.browser import browser
+import aiohttp
+
+from tests.integration.accessibility import fetch_axe, judge
+from tests.integration.browser import Browser, browser
 from tests.patience import scaled
 
 ROOT = Path(__file__).parents[3]
@@ -37,13 +41,18 @@ def arena() -> Iterator[subprocess.Popen[str]]:
         child.stdout.close()
 
 
-async def test_worlds_stay_the_same_with_gamecast_and_diverge_with_plain_pub_sub(arena: subprocess.Popen[str]) -> None:
+async def opened(arena: subprocess.Popen[str]) -> str:
+    """Return the URL of the page, once it is served."""
     assert arena.stdout is not None
     line = await asyncio.to_thread(arena.stdout.readline)
-    url = line.split("http://")[1].split()[0]
+    return line.split("is open: ")[1].split()[0]
+
+
+async def test_worlds_stay_the_same_with_gamecast_and_diverge_with_plain_pub_sub(arena: subprocess.Popen[str]) -> None:
+    url = await opened(arena)
     async with browser() as window:
         page = window.page
-        await page.goto(f"http://{url}/")
+        await page.goto(url)
         await page.wait_for_function(
             """([compared, diverged]) => {
               const whole = (text) => parseInt((text ?? "0").replaceAll(",", ""), 10);
@@ -58,7 +67,7 @@ async def test_worlds_stay_the_same_with_gamecast_and_diverge_with_plain_pub_sub
         assert "All worlds are the same" in await page.locator("#gamecast .verdict").inner_text()
         assert int((await page.get_by_test_id("plain-divergence").inner_text()).replace(",", "")) >= DIVERGED_MIN
         assert "drifted apart" in await page.locator("#plain .verdict").inner_text()
-        assert await page.locator("canvas").count() == 8
+        assert await page.locator("canvas").count() == 9
         drawn = await page.evaluate(
             """() => [...document.querySelectorAll("canvas")].map((canvas) => new Set(
               canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data).size)"""
@@ -71,7 +80,108 @@ async def test_worlds_stay_the_same_with_gamecast_and_diverge_with_plain_pub_sub
         arena.send_signal(signal.SIGINT)
         await page.get_by_text("The arena has closed").wait_for()
     assert await asyncio.to_thread(arena.wait, 30) == 0
+    assert arena.stdout is not None
     ours, plain = arena.stdout.read().splitlines()
     assert ours.startswith("gamecast: 0 of ")
     assert ours.endswith("disagree about 0 of 40 things")
     assert not plain.startswith("plain: 0 of ")
+
+
+async def test_two_visitors_play_while_nodes_links_and_gateways_fail(
+    arena: subprocess.Popen[str], tmp_path: Path
+) -> None:
+    url = await opened(arena)
+    axe = await asyncio.to_thread(fetch_axe, tmp_path)
+    phone = {"width": 390, "height": 844, "has_touch": True, "is_mobile": True}
+    async with browser() as ann, browser(scheme="dark", **phone) as ben:
+        for window, name in ((ann, "Ann"), (ben, "Ben")):
+            await window.page.goto(url)
+            await enter(window, name)
+        for window in (ann, ben):
+            await window.page.locator('#arena[data-figures~="Ann"][data-figures~="Ben"]').wait_for()
+            await window.page.locator("#here").get_by_text("Ann").wait_for()
+            await window.page.locator("#here").get_by_text("Ben").wait_for()
+            assert await judge(window.page, axe) == []
+            assert await window.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+        await ann.page.keyboard.down("ArrowLeft")
+        await until_moved(ann, "(x) => x <= 42")
+        await ann.page.keyboard.up("ArrowLeft")
+        await ann.page.keyboard.press("Space")
+        box = await ben.page.locator("#arena").bounding_box()
+        await ben.page.touchscreen.tap(box["x"] + 0.9 * box["width"], box["y"] + 0.2 * box["height"])
+        await until_moved(ben, "(x) => x >= 75")
+
+        for kind, what in (("node", "node n2 was killed"), ("link", "was cut"), ("node", "node n1 was killed")):
+            await broken(ann, kind, what)
+            await repaired(ann, kind)
+            await walk(ann)
+        row = await broken(ann, "gateway", "gateway-1 was stopped")
+        for window in (ann, ben):  # at the other gateway
+            await window.page.locator("#status").get_by_text("Connected, again after 1 interruption").wait_for()
+            await walk(window)
+        assert "…" in await row.inner_text()
+        await repaired(ann, "gateway")
+        for window in (ann, ben):
+            await window.page.locator('#arena[data-figures~="Ann"][data-figures~="Ben"]').wait_for()
+            assert await window.page.get_by_test_id("gamecast-divergence").inner_text() == "0"
+            assert int((await window.page.get_by_test_id("plain-divergence").inner_text()).replace(",", "")) > 0
+            assert await judge(window.page, axe) == []
+            assert [text for text in window.complaints if "WebSocket" not in text] == []  # of the gateway that was down
+    arena.send_signal(signal.SIGINT)
+    assert await asyncio.to_thread(arena.wait, 30) == 0
+
+
+async def enter(window: Browser, name: str) -> None:
+    await window.page.get_by_label("Name").fill(name)
+    await window.page.get_by_role("button", name="Enter").click()
+
+
+async def broken(window: Browser, kind: str, what: str) -> Any:
+    """Press a button; return its row, once it says what is happening."""
+    row = window.page.locator("#break li").filter(has=window.page.locator(f"[data-kind={kind}]"))
+    await row.get_by_role("button").click()
+    await row.get_by_text(what).wait_for()
+    return row
+
+
+async def repaired(window: Browser, kind: str) -> None:
+    """Wait until what was broken is back, with all events."""
+    await window.page.locator(f"#break li.back:has([data-kind={kind}])").get_by_text("; 0 events lost").wait_for()
+
+
+async def walk(window: Browser) -> None:
+    """Hold D or A, towards the arena's middle, until the own figure has walked: further than hits push it."""
+    x = int((await window.page.locator("#arena").get_attribute("data-at")).partition(",")[0])
+    key = "d" if x < 60 else "a"
+    await window.page.keyboard.down(key)
+    await until_moved(window, f"(x) => x >= {x + 4}" if key == "d" else f"(x) => x <= {x - 4}")
+    await window.page.keyboard.up(key)
+
+
+async def until_moved(window: Browser, condition: str) -> None:
+    """Wait until the visitor's own figure is where ``condition`` of its x says, in a game server's world."""
+    await window.page.wait_for_function(
+        f"() => ({condition})(parseInt(document.getElementById('arena').dataset.at || '60', 10))"
+    )
+
+
+async def test_only_the_page_itself_on_this_machine_breaks_things(arena: subprocess.Popen[str]) -> None:
+    url = await opened(arena)
+    host = url.removeprefix("http://")
+    async with aiohttp.ClientSession() as client:
+
+        async def press(kind: str, **headers: str) -> int:
+            async with client.post(f"{url}/faults/{kind}", headers=headers) as response:
+                status: int = response.status
+                return status
+
+        assert await press("link") == 403
+        assert await press("link", Origin="http://elsewhere.example") == 403
+        assert await press("link", Origin="http://elsewhere.example", Host="elsewhere.example") == 403
+        assert await press("link", Origin=f"https://{host}") == 403
+        assert await press("everything", Origin=url) == 404
+        assert await press("link", Origin=url) == 200
+        assert await press("link", Origin=url) == 409
+        async with client.get(f"{url}/faults/link") as response:
+            assert response.status == 405

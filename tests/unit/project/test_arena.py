@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from random import Random
 
 import pytest
@@ -10,7 +11,23 @@ pytest.importorskip("aiohttp", reason="the arena's page is served by aiohttp (th
 
 from examples.arena.board import LAG_MAX, Board
 from examples.arena.bots import decide
-from examples.arena.world import ARENAS, HEALTH, LOOT, REGIONS, Bot, Chest, Deed, World, near, region_of, state
+from examples.arena.visitors import visitor_deed
+from examples.arena.world import (
+    ARENAS,
+    FIGURE_ROOM,
+    FIGURES_MAX,
+    HEALTH,
+    LOOT,
+    REGIONS,
+    Bot,
+    Chest,
+    Deed,
+    Figure,
+    World,
+    near,
+    region_of,
+    state,
+)
 
 ALL = frozenset(REGIONS)
 
@@ -127,3 +144,114 @@ def test_what_only_one_server_has_is_kept_up_to_a_limit() -> None:
     for place in range(LAG_MAX + 10):
         board.note("a", "chest", place)
     assert board.behind == LAG_MAX
+
+
+def test_a_thing_that_comes_later_is_compared_by_the_servers_that_compute_it() -> None:
+    board = Board({"chest": ["a", "b"]})
+    for server, found in (("a", 1), ("b", 2)):
+        board.add("figure", ["a", "b"])
+        board.note(server, "figure", found)
+    assert (board.things, board.compared, board.apart) == (2, 1, {"figure"})
+
+
+def entered(world: World, name: str = "ann") -> Figure:
+    [figure] = world.apply({"do": "enter", "bot": f"copse/{name}", "arena": "copse", "title": name, "colour": 1})
+    assert isinstance(figure, Figure)
+    return figure
+
+
+def test_a_figure_walks_within_its_arena_at_most_a_stride_at_a_time() -> None:
+    world = World(ALL)
+    figure = entered(world)
+    begin = figure.x
+    for bot in [bot for bot in world.bots() if bot is not figure]:
+        del world.things[bot.name]  # none stands in the way
+    for _ in range(100):
+        before = figure.y
+        world.apply({"do": "walk", "bot": figure.name, "by": [0, -99]})
+        assert 0 <= before - figure.y <= 3
+    assert (figure.x, figure.y) == (begin, 40 - FIGURE_ROOM)
+
+
+def test_a_figure_opens_the_chest_in_reach_before_it_hits() -> None:
+    world = World(ALL)
+    figure, chest, bot = entered(world), world.things["copse-chest-1"], world.things["copse-bot-1"]
+    assert isinstance(chest, Chest)
+    assert isinstance(bot, Bot)
+    bot.x, bot.y = chest.x, chest.y = figure.x + 1, figure.y
+    assert world.apply({"do": "act", "bot": figure.name}) == [figure, chest]
+    assert (chest.owner, figure.loot) == (figure.name, LOOT)
+    chest.x, chest.y = 0, 0
+    other = world.things["copse-chest-2"]
+    other.x, other.y = 0, 0
+    world.apply({"do": "act", "bot": figure.name})
+    assert bot.health == HEALTH - 1
+
+
+def test_one_more_figure_than_fit_replaces_the_one_that_did_nothing_for_the_longest() -> None:
+    world = World(ALL)
+    names = [f"v{number}" for number in range(FIGURES_MAX)]
+    first, second, *_ = [entered(world, name) for name in names]
+    world.apply({"do": "walk", "bot": first.name, "by": [1, 0]})
+    removed, new = world.apply({"do": "enter", "bot": "copse/late", "arena": "copse", "title": "late", "colour": 0})
+    assert (removed, second.health, new.name) == (second, 0, "copse/late")
+    assert first.name in world.things
+    assert world.apply({"do": "walk", "bot": second.name, "by": [1, 0]}) == []
+
+
+def test_a_figure_that_leaves_is_removed_and_may_enter_again() -> None:
+    world = World(ALL)
+    figure = entered(world)
+    assert world.apply({"do": "leave", "bot": figure.name}) == [figure]
+    assert (figure.health, figure.name in world.things) == (0, False)
+    assert entered(world).health == HEALTH
+
+
+def test_a_server_of_other_regions_has_no_figure_of_an_arena_that_it_does_not_compute() -> None:
+    world = World(frozenset(("ruins", "marsh")))
+    assert world.apply({"do": "enter", "bot": "copse/ann", "arena": "copse", "title": "ann", "colour": 1}) == []
+
+
+def test_visitors_move_only_figures_of_their_own() -> None:
+    deed = visitor_deed("meadow", "~ann", {"do": "act", "arena": "copse", "bot": "copse/~ben"})
+    assert deed == {"do": "act", "arena": "copse", "bot": "copse/~ann"}
+
+
+def test_what_visitors_send_is_cut_to_size() -> None:
+    enter = {"do": "enter", "arena": "copse", "title": "x" * 99, "colour": -3}
+    assert visitor_deed("meadow", "~ann", enter) == {
+        "do": "enter",
+        "arena": "copse",
+        "bot": "copse/~ann",
+        "title": "x" * 16,
+        "colour": 5,
+    }
+    walk = visitor_deed("forest", "~ann", {"do": "walk", "arena": "copse", "by": [10**30, -2]})
+    assert walk is not None
+    assert walk["by"] == [3, -2]
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        None,
+        b"bytes",
+        [],
+        {},
+        {"do": "act"},
+        {"do": "act", "arena": []},
+        {"do": "act", "arena": "gate"},
+        {"do": "step", "arena": "copse", "to": [1, 1]},
+        {"do": "walk", "arena": "copse", "by": [1]},
+        {"do": "walk", "arena": "copse", "by": [0.5, 1]},
+        {"do": "enter", "arena": "copse", "title": 7, "colour": 1},
+        {"do": "enter", "arena": "copse", "title": "x", "colour": "red"},
+    ],
+)
+def test_what_no_page_sends_is_no_deed(payload: object) -> None:
+    assert visitor_deed("meadow", "~ann", payload) is None
+
+
+def test_the_picture_of_the_readme_loads_fast() -> None:
+    picture = Path(__file__).parents[3] / "docs" / "arena.gif"
+    assert picture.stat().st_size <= 400_000
