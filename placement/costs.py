@@ -68,7 +68,7 @@ class Costs:
             np.array([up[member].sum(axis=0) for member in by_item]).reshape(len(by_item), -1),
             np.array([down[member].sum(axis=0) for member in by_item]).reshape(len(by_item), -1),
             np.array([downward[:, member].sum() / total for member in by_item]),
-            np.array([rates[:, member].sum() for member in by_item]),
+            np.array([work.region_rates[member].sum() for member in by_item]),
             item_of[wanted.left],
             item_of[wanted.right],
             regions,

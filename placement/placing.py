@@ -30,9 +30,9 @@ from placement.atoms import Spread, spread_out
 from placement.costs import Costs
 from placement.improvement import Improvement, Layout
 from placement.placed import Placed, PlacedAtom
-from placement.rooted import Limits
+from placement.rooted import TOLERANCE, Limits
 from placement.siting import site
-from placement.starts import starts
+from placement.starts import least_loaded, starts
 from placement.stretch import Distances, Figures, figures
 from placement.topology import FloatArray, IntArray
 from sequencing.arrangement import meetings
@@ -49,8 +49,10 @@ REWEIGHTED = 4
 HANDLED_PRICE = 0.05
 ORDERED_PRICE = 0.02
 """The price of a whole limit too much, in delays of a central sequencer."""
-CAPACITY_PRICE = 10.0
-"""The same, for a capacity that an operator gave."""
+CAPACITY_PRICE = 1e6
+"""The same, for a capacity that an operator gave: a millionth of it outweighs all delays of a central sequencer."""
+CAPACITY_OTHERS = 0.01
+"""The weight of the excess on all nodes beside that on the busiest one, which is what the operator asked about."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +77,15 @@ class LoadRule:
         """Return the limits, given the load of the busiest receiver and the delay of a central sequencer."""
         if self.capacity is None:
             return Limits(receiver, receiver, HANDLED_PRICE * scale_ms, ORDERED_PRICE * scale_ms)
-        return Limits(self.capacity, np.inf, CAPACITY_PRICE * scale_ms, 0.0)
+        return Limits(self.capacity, np.inf, CAPACITY_PRICE * scale_ms, 0.0, CAPACITY_OTHERS)
+
+    def excess(self, handled: FloatArray) -> float:
+        """Return by how many events/s the busiest node exceeds the capacity; the rule of Lumezanu 2006 is no
+        capacity."""
+        if self.capacity is None:
+            return 0.0
+        over = float(handled.max(initial=0.0)) - self.capacity
+        return over if over > TOLERANCE * self.capacity else 0.0
 
 
 def place(
@@ -182,7 +192,9 @@ class _Placing:
         best = search.search(begun, self.random, kicks=kicks)
         # Rows of nodes at one place often beat nodes that the search has shared the load over.
         finished = [self._finish(search, near, layout, limits) for layout in dict.fromkeys((begun[0], best))]
-        self._take(near, min(finished, key=lambda part: part.value), listed)
+        if min(self.rule.excess(part.handled) for part in finished) > 0:
+            finished.append(self._least_loaded(search, near, vertices, limits))
+        self._take(near, min(finished, key=lambda part: (self.rule.excess(part.handled), part.value)), listed)
 
     def _listed(self, costs: Costs) -> IntArray:
         """Return the hosts that are examined: the best ones, and those near to the very best, for consecutive nodes."""
@@ -207,13 +219,14 @@ class _Placing:
         hosts = layout.hosts
         if spread.ways != tuple(ways):
             hosts = site(spread.parents, spread.ways, costs, search.between, roomy=search.roomy)
-        value, handled = 0.0, np.zeros(len(spread.parents))
-        for item, way in enumerate(spread.ways):
-            inside = sum(float(search.between[hosts[here], hosts[there]]) for here, there in pairwise(way))
-            value += float(costs.up[item, hosts[way[0]]] + costs.down[item, hosts[way[-1]]])
-            value += float(costs.weight[item]) * inside
-            handled[list(way)] += costs.rates[item]
-        return _Part(spread, hosts, handled, value + float(limits.charge(handled, np.zeros(1))))
+        return _valued(search, costs, spread, hosts, limits)
+
+    def _least_loaded(self, search: Improvement, costs: Costs, vertices: int, limits: Limits) -> _Part:
+        """Return what the planner finds for the load alone, on the best hosts: it searches more trees."""
+        parents, ways = least_loaded(costs, vertices, limits.handled)
+        spread = spread_out(costs, parents, ways, np.inf, Random(0))
+        hosts = site(spread.parents, spread.ways, costs, search.between, roomy=search.roomy)
+        return _valued(search, costs, spread, hosts, limits)
 
     def _take(self, costs: Costs, part: _Part, listed: IntArray) -> None:
         """Add the part's nodes, paths and atoms; vertices that nothing passes are left out."""
@@ -253,6 +266,16 @@ class _Placing:
     def _add_loose(self, costs: Costs, item: int, node: int) -> None:
         self.carried[node] += float(costs.rates[item])
         self.paths[int(costs.regions[item][0])] = (node,)
+
+
+def _valued(search: Improvement, costs: Costs, spread: Spread, hosts: tuple[int, ...], limits: Limits) -> _Part:
+    value, handled = 0.0, np.zeros(len(spread.parents))
+    for item, way in enumerate(spread.ways):
+        inside = sum(float(search.between[hosts[here], hosts[there]]) for here, there in pairwise(way))
+        value += float(costs.up[item, hosts[way[0]]] + costs.down[item, hosts[way[-1]]])
+        value += float(costs.weight[item]) * inside
+        handled[list(way)] += costs.rates[item]
+    return _Part(spread, hosts, handled, value + float(limits.charge(handled, np.zeros(1))))
 
 
 def _parts(costs: Costs) -> list[IntArray]:

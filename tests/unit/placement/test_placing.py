@@ -11,6 +11,7 @@ from scipy.optimize import Bounds, LinearConstraint, milp
 from laboratory.placing import baselines
 from placement.costs import Costs
 from placement.placing import Effort, LoadRule, Objective, place
+from placement.planner import make_plan_and_report
 from placement.rooted import Limits, Pairs, RootedTree
 from placement.siting import site
 from placement.stretch import Distances, figures
@@ -110,6 +111,49 @@ def test_a_given_number_of_nodes_is_not_exceeded_and_a_capacity_is_kept_if_that_
     spread = place(distances, np.random.default_rng(0), nodes=4, rule=LoadRule(0.6 * total))
     assert spread.handled(work.region_rates).max() <= 0.6 * total
     assert place(distances, np.random.default_rng(0), nodes=1).handled(work.region_rates).tolist() == [total]
+
+
+@pytest.mark.parametrize(("seed", "hosts", "nodes", "capacity"), [(3, 8, 4, 4.0), (4, 12, 4, 4.0), (10, 12, 8, 6.0)])
+def test_a_capacity_is_exceeded_by_no_more_than_the_planner_needs_without_places(
+    seed: int, hosts: int, nodes: int, capacity: float
+) -> None:
+    random = np.random.default_rng(seed)
+    topology = plane(hosts, random)
+    members = random.random((10, 14)) < 0.22
+    work = Workload.of(random.integers(hosts, size=10), members)
+    names = {f"n{number}": "" for number in range(nodes)}
+    rates = dict(zip(work.regions, work.region_rates.tolist(), strict=True))
+    _, least = make_plan_and_report(work.membership, names, ordering="overlap", rates=rates, capacity=capacity)
+    network = place(Distances.of(work, topology), np.random.default_rng(0), nodes=nodes, rule=LoadRule(capacity))
+    assert network.handled(work.region_rates).max() <= max(least.peak, capacity)
+    assert violations(network.plan(work, ordering="overlap"), work.membership) == {}
+
+
+def test_less_load_comes_before_less_delay_when_a_capacity_is_exceeded() -> None:
+    limits = LoadRule(100.0).limits(100.0, 1.0)
+    none = np.zeros(2)
+    assert limits.charge(np.array([100.1, 0.0]), none) > limits.charge(np.array([100.0, 100.0]), none) + 500.0
+    assert limits.charge(np.array([110.0, 0.0]), none) > limits.charge(np.array([109.0, 109.0]), none)
+
+
+def test_the_hosts_of_ways_against_the_tree_are_the_best_ones() -> None:
+    distances = on_plane(1, hosts=6, subscribers=6, groups=4)
+    costs = Costs.of(distances, meetings(distances.workload.membership, "overlap"), np.ones(6))
+    between = np.random.default_rng(0).uniform(1, 99, (6, 6))
+    ways = [((0, 1), (2, 1), (2,), (0, 1))[item % 4] for item in range(len(costs.weight))]
+
+    def value(hosts: tuple[int, ...]) -> float:
+        entered = sum(costs.up[item, hosts[way[0]]] + costs.down[item, hosts[way[-1]]] for item, way in enumerate(ways))
+        inside = (
+            costs.weight[item] * between[hosts[here], hosts[there]]
+            for item, way in enumerate(ways)
+            for here, there in pairwise(way)
+        )
+        return float(entered + sum(inside))
+
+    # The root is vertex 0, so the ways (0, 1) lead down, and the way (2, 1) leads up.
+    found = site((-1, 0, 1), ways, costs, between, roomy=True)
+    assert value(found) == pytest.approx(min(map(value, product(range(6), repeat=3))))
 
 
 def test_the_shortlist_of_hosts_loses_next_to_nothing_against_all_hosts() -> None:
