@@ -94,7 +94,7 @@ def _capacity(_: click.Context, __: click.Parameter, value: str | None) -> float
     metavar="EVENTS_PER_S",
     callback=_capacity,
     help="Limit of events/s through a node, or 'receiver': as much as the busiest subscriber receives.  [default: "
-    "spread the load as far as it is worth longer paths]",
+    "spread the load as far as it is worth longer paths; with --topology: no limit]",
 )
 @click.option(
     "--topology",

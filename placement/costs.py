@@ -88,6 +88,10 @@ class Costs:
         summed: FloatArray = (self.up[inside] + self.down[inside]).sum(axis=0)
         return summed
 
+    def regions_of(self, pair: tuple[int, int]) -> tuple[int, ...]:
+        """Return the regions of two items, or of one that is given twice."""
+        return tuple(region for item in dict.fromkeys(pair) for region in self.regions[item].tolist())
+
     def shortlist(self, *, of_all: int = SHORTLIST_OF_ALL, of_class: int = SHORTLIST_OF_CLASS) -> IntArray:
         """Return promising hosts: the best for all items together, and the best for each."""
         chosen = [np.argsort(self.whole, kind="stable")[:of_all]]

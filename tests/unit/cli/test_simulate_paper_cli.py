@@ -138,6 +138,8 @@ def test_plans_choose_hosts_for_their_nodes(tmp_path: Path) -> None:
     assert found["conditions"] == {"C1": True, "C2": True, "C3": True, "C4": True}
     placement = found["placement"]
     assert placement["direct_ms"] <= placement["mean_ms"] <= placement["central_ms"]
+    assert placement["p95_ms"] <= placement["central_p95_ms"]
+    assert placement["stretch"]["worst"] <= placement["stretch"]["central_worst"]
     nodes = orjson.loads((tmp_path / "plan.json").read_bytes())["nodes"]
     assert {name: node["host"] for name, node in nodes.items()} == placement["hosts"]
     lost = CliRunner().invoke(plan_command, plan)

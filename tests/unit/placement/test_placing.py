@@ -52,11 +52,40 @@ def test_one_seed_gives_one_network() -> None:
     assert one == same
 
 
-def test_without_a_load_rule_no_network_is_worse_than_a_central_sequencer() -> None:
-    for seed in range(6):
+@pytest.mark.parametrize("groups", [8, 64])
+def test_without_a_load_rule_the_papers_groups_are_no_slower_than_with_a_central_sequencer(groups: int) -> None:
+    distances = papers(2, nodes=300, groups=groups)
+    network = place(distances, np.random.default_rng(0), rule=FREE)
+    ours, central = (
+        figures(distances, each.routes(distances.topology)) for each in (network, baselines.central(distances))
+    )
+    assert ours.no_worse_than(central)
+
+
+@pytest.mark.parametrize("objective", ["p95", "max", "stretch"])
+def test_without_a_load_rule_no_objective_is_missed_by_more_than_a_central_sequencer_does(objective: Objective) -> None:
+    for seed in range(4):
         distances = on_plane(seed, groups=5)
-        central = figures(distances, baselines.central(distances).routes(distances.topology)).mean_ms
-        assert mean_ms(distances, rule=FREE) <= central + 1e-9
+        network = place(distances, np.random.default_rng(0), objective=objective, rule=FREE)
+        ours, central = (
+            figures(distances, each.routes(distances.topology)) for each in (network, baselines.central(distances))
+        )
+        values = [
+            {"p95": has.p95_ms, "max": has.max_ms, "stretch": float(has.known.mean())}[objective]
+            for has in (ours, central)
+        ]
+        assert values[0] <= values[1] + 1e-9
+
+
+@pytest.mark.parametrize(("rule", "kept"), [(LoadRule(), None), (LoadRule(9.0), None), (FREE, 1)])
+def test_more_parts_than_hosts_share_nodes(rule: LoadRule, kept: int | None) -> None:
+    random = np.random.default_rng(0)
+    members = np.kron(np.eye(10, dtype=bool), np.ones((2, 2), bool))
+    distances = Distances.of(Workload.of(random.integers(4, size=20), members), plane(4, random))
+    network = place(distances, random, rule=rule)
+    assert len(set(network.hosts)) == len(network.hosts) <= 4
+    assert kept is None or len(network.hosts) == kept
+    assert violations(network.plan(distances.workload, ordering="overlap"), distances.workload.membership) == {}
 
 
 def test_groups_that_are_near_are_ordered_near_them() -> None:
@@ -242,7 +271,9 @@ def test_small_networks_are_within_half_a_percent_of_every_rooted_tree_on_every_
         for parents in rooted_trees(3)
         for hosts in permutations(range(6), 3)
     )
-    assert least * (1 - 1e-9) <= mean_ms(distances, nodes=3, rule=FREE) <= least * 1.005
+    # The bound is for the mean alone, so a greater 95th percentile than that of a central sequencer is allowed.
+    found = mean_ms(distances, nodes=3, rule=FREE, effort=Effort(against_central=False))
+    assert least * (1 - 1e-9) <= found <= least * 1.005
 
 
 @pytest.mark.parametrize("seed", range(5))
