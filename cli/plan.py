@@ -94,7 +94,7 @@ def _capacity(_: click.Context, __: click.Parameter, value: str | None) -> float
     metavar="EVENTS_PER_S",
     callback=_capacity,
     help="Limit of events/s through a node, or 'receiver': as much as the busiest subscriber receives.  [default: "
-    "spread the load as far as it is worth longer paths]",
+    "spread the load as far as it is worth longer paths; with --topology: no limit]",
 )
 @click.option(
     "--topology",
@@ -157,7 +157,8 @@ def plan(
     The CSV header is optional. With a header, columns may be in any order, beside other columns. A row without a
     subscriber says that the region exists. Repeated rows count once.
 
-    Exit status: 0 if the plan satisfies the conditions C1 to C4, 1 if not, 2 for malformed or empty input.
+    Exit status: 0 if the plan satisfies the conditions C1 to C4 and keeps --capacity, 1 if not, 2 for malformed or
+    empty input.
     """
     from laboratory.planning.document import PAIRS_MAX, plan_document
     from laboratory.planning.figures import PlanFigures
@@ -201,6 +202,7 @@ def plan(
                 )
             why = choice.why
             host_of: Mapping[str, str] = {}
+            overload = choice.overload if capacity is not None else 0.0
             chosen = {"arrangement": choice.arrangement, "optimal": choice.optimal, "why": why}
         else:
             with watch.stage("topology", "reading the topology"):
@@ -218,6 +220,7 @@ def plan(
                     capacity=capacity,
                 )
             made, host_of, why = placed.plan, placed.host_of, (*network.notes, *placed.why())
+            overload = placed.overload
             chosen = {"arrangement": "placed", "optimal": False, "why": why, "placement": placed.as_dict()}
         with watch.stage("conditions", "checking the conditions"):
             broken = violations(made, reckoned)
@@ -239,6 +242,7 @@ def plan(
         report = {
             **figures.as_dict(),
             **chosen,
+            "overload": overload,
             "violations": broken,
             "rows": source.rows,
             "duplicates": source.duplicates,
@@ -250,7 +254,7 @@ def plan(
     else:
         written = [file for file in (out, picture) if file is not None]
         tell(Console(highlight=False, markup=False, emoji=False), figures, source, why, watch.seconds, written)
-    if broken:
+    if broken or overload:
         context.exit(BROKEN)
 
 

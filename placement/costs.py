@@ -68,7 +68,7 @@ class Costs:
             np.array([up[member].sum(axis=0) for member in by_item]).reshape(len(by_item), -1),
             np.array([down[member].sum(axis=0) for member in by_item]).reshape(len(by_item), -1),
             np.array([downward[:, member].sum() / total for member in by_item]),
-            np.array([rates[:, member].sum() for member in by_item]),
+            np.array([work.region_rates[member].sum() for member in by_item]),
             item_of[wanted.left],
             item_of[wanted.right],
             regions,
@@ -87,6 +87,10 @@ class Costs:
         inside = slice(self.ordered or None)
         summed: FloatArray = (self.up[inside] + self.down[inside]).sum(axis=0)
         return summed
+
+    def regions_of(self, pair: tuple[int, int]) -> tuple[int, ...]:
+        """Return the regions of two items, or of one that is given twice."""
+        return tuple(region for item in dict.fromkeys(pair) for region in self.regions[item].tolist())
 
     def shortlist(self, *, of_all: int = SHORTLIST_OF_ALL, of_class: int = SHORTLIST_OF_CLASS) -> IntArray:
         """Return promising hosts: the best for all items together, and the best for each."""

@@ -14,10 +14,14 @@ always possible, because an atom orders two groups, and a subscriber of both rec
 include those that only pass, cannot always be kept below it: of regions that must all be ordered against each other,
 some node handles all (`placement.world.World.clique`). So their excess is charged: a twentieth of the whole delay for
 each limit too much.
+
+A *capacity* that an operator gives limits what nodes handle, instead of this rule. It comes before delay: a smaller
+excess is better at any delay.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from random import Random
@@ -27,13 +31,14 @@ import numpy as np
 from scipy.sparse import csgraph, csr_array
 
 from placement.atoms import Spread, spread_out
+from placement.central import sequencers
 from placement.costs import Costs
 from placement.improvement import Improvement, Layout
 from placement.placed import Placed, PlacedAtom
-from placement.rooted import Limits
+from placement.rooted import TOLERANCE, Limits
 from placement.siting import site
-from placement.starts import starts
-from placement.stretch import Distances, Figures, figures
+from placement.starts import least_loaded, starts
+from placement.stretch import SAME, Distances, Figures, figures
 from placement.topology import FloatArray, IntArray
 from sequencing.arrangement import meetings
 from sequencing.plan import Ordering
@@ -46,22 +51,28 @@ KICKS = 4
 FEW_ITEMS, FEW_KICKED = 16, 6
 """This few items are searched in no time, and have few ways out of a bad beginning."""
 REWEIGHTED = 4
+SEQUENCERS = 12
+"""Hosts that are tried for a central sequencer if the objective is not the mean."""
 HANDLED_PRICE = 0.05
 ORDERED_PRICE = 0.02
 """The price of a whole limit too much, in delays of a central sequencer."""
-CAPACITY_PRICE = 10.0
-"""The same, for a capacity that an operator gave."""
+CAPACITY_PRICE = 1e6
+"""The same, for a capacity that an operator gave: a millionth of it outweighs all delays of a central sequencer."""
+CAPACITY_OTHERS = 0.01
+"""The weight of the excess on all nodes beside that on the busiest one, which is what the operator asked about."""
 
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """How much to search: hosts examined (None: all), vertices of a tree, displacements."""
+    """How much to search: hosts examined (None: all), vertices of a tree, displacements, and whether the result is
+    compared with a central sequencer (`place`)."""
 
     shortlist: int | None = 48
     anchors: int = 6
     neighbours: int = 12
     vertices_max: int = VERTICES_MAX
     kicks: int = KICKS
+    against_central: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +86,15 @@ class LoadRule:
         """Return the limits, given the load of the busiest receiver and the delay of a central sequencer."""
         if self.capacity is None:
             return Limits(receiver, receiver, HANDLED_PRICE * scale_ms, ORDERED_PRICE * scale_ms)
-        return Limits(self.capacity, np.inf, CAPACITY_PRICE * scale_ms, 0.0)
+        return Limits(self.capacity, np.inf, CAPACITY_PRICE * scale_ms, 0.0, CAPACITY_OTHERS)
+
+    def excess(self, handled: FloatArray) -> float:
+        """Return by how many events/s the busiest node exceeds the capacity; the rule of Lumezanu 2006 is no
+        capacity."""
+        if self.capacity is None:
+            return 0.0
+        over = float(handled.max(initial=0.0)) - self.capacity
+        return over if over > TOLERANCE * self.capacity else 0.0
 
 
 def place(
@@ -91,10 +110,21 @@ def place(
     """Place a network for a workload; without a ``rule`` nodes keep the one of Lumezanu 2006, as above.
 
     ``nodes``: the most nodes, on one tree for all; loads are then shared as far as possible, and the rule is no longer
-    kept at any price. The same random state gives the same network. 64 groups of 128 subscribers on 10,000 hosts
-    take some 3 s.
+    kept at any price. If a central sequencer keeps the capacity of a ``rule``, no network is worse than that: see
+    `_against_central`. The same random state gives the same network. 64 groups of 128 subscribers on 10,000 hosts take
+    some 3 s.
     """
-    placing = _Placing(distances, random, ordering, rule=rule or LoadRule(), nodes=nodes, effort=effort or Effort())
+    rule = rule or LoadRule()
+    effort = effort or Effort()
+    placing = _Placing(distances, random, ordering, rule=rule, nodes=nodes, effort=effort)
+    found = _searched(placing, objective)
+    if rule.capacity is None or not effort.against_central:
+        return found
+    return _against_central(placing, objective, found)
+
+
+def _searched(placing: _Placing, objective: Objective) -> Placed:
+    distances = placing.distances
     if objective == "mean":
         return placing.best(np.ones(len(distances.workload.names)))
     straight = distances.received_direct_ms
@@ -106,12 +136,50 @@ def place(
     for _ in range(REWEIGHTED):
         found = placing.best(worth)
         reached = figures(distances, found.routes(distances.topology))
-        value = {"p95": reached.p95_ms, "max": reached.max_ms}[objective]
-        if value < best_value:
+        if (value := _value(reached, objective)) < best_value:
             best, best_value = found, value
         worth = worth * _farness(distances, reached)
     assert best is not None
     return best
+
+
+def _value(reached: Figures, objective: Objective) -> float:
+    if objective == "stretch":
+        return float(reached.known.mean()) if len(reached.known) else 0.0
+    return {"mean": reached.mean_ms, "p95": reached.p95_ms, "max": reached.max_ms}[objective]
+
+
+def _against_central(placing: _Placing, objective: Objective, found: Placed) -> Placed:
+    """Return the network, or one node if that is better; a smaller excess over the capacity comes first.
+
+    For the mean, the network must also have no greater 95th percentile and worst stretch than one sequencer at the
+    1-median. If it has, searches in which far destinations count more are tried as well. For other objectives, some of
+    the next best hosts are tried, and the objective alone decides.
+    """
+    single = sequencers(placing.distances, 1 if objective == "mean" else SEQUENCERS)
+    if placing.excess(single[0]) > placing.excess(found):
+        return found
+    if objective == "mean":
+        if found.hosts == single[0].hosts:
+            return found
+        central = placing.figures(single[0])
+        rivals = [*_nearer(placing, found, central), (single[0], central)]
+    else:
+        rivals = [(network, placing.figures(network)) for network in (found, *single)]
+    return min(rivals, key=lambda rival: (placing.excess(rival[0]), _value(rival[1], objective)))[0]
+
+
+def _nearer(placing: _Placing, found: Placed, central: Figures) -> Iterator[tuple[Placed, Figures]]:
+    """Yield the first network that is no worse than the central one, of this and of some that favour the farthest."""
+    worth = np.ones(len(placing.distances.received_rates))
+    for attempt in range(REWEIGHTED):
+        if attempt:
+            found = placing.best(worth)
+        reached = placing.figures(found)
+        if reached.no_worse_than(central):
+            yield found, reached
+            return
+        worth = worth * _farness(placing.distances, reached)
 
 
 def _farness(distances: Distances, reached: Figures) -> FloatArray:
@@ -167,10 +235,21 @@ class _Placing:
         regions = len(self.distances.workload.regions)
         return Placed(tuple(self.hosts), tuple(self.paths[region] for region in range(regions)), tuple(self.atoms))
 
+    def excess(self, network: Placed) -> float:
+        """Return by how many events/s a network's busiest node exceeds the capacity of the rule."""
+        return self.rule.excess(network.handled(self.distances.workload.region_rates))
+
+    def figures(self, network: Placed) -> Figures:
+        """Return the delays of a network."""
+        return figures(self.distances, network.routes(self.distances.topology))
+
     def _place_part(self, costs: Costs) -> None:
         topology = self.distances.topology
         effort = self.effort
         listed = self._listed(costs)
+        if not len(listed):
+            self._join(costs, int(np.argmin(self.carried)))
+            return
         near = costs.on(listed)
         between = topology.ms_from(listed)[:, listed]
         scale = float(near.whole.min()) or 1.0
@@ -182,7 +261,33 @@ class _Placing:
         best = search.search(begun, self.random, kicks=kicks)
         # Rows of nodes at one place often beat nodes that the search has shared the load over.
         finished = [self._finish(search, near, layout, limits) for layout in dict.fromkeys((begun[0], best))]
-        self._take(near, min(finished, key=lambda part: part.value), listed)
+        if min(self.rule.excess(part.handled) for part in finished) > 0:
+            finished.append(self._least_loaded(search, near, vertices, limits))
+        best_part = min(finished, key=lambda part: (self.rule.excess(part.handled), part.value))
+        if (node := self._nearer_node(costs, best_part.value)) is not None:
+            self._join(costs, node)
+        else:
+            self._take(near, best_part, listed)
+
+    def _nearer_node(self, costs: Costs, value: float) -> int | None:
+        """Return the best node that stands already, with room for all of a part, if that is better than this value.
+
+        The rule of Lumezanu 2006 limits what a node orders, so its parts have nodes of their own.
+        """
+        if self.rule.capacity is None:
+            return None
+        own = (costs.up + costs.down).sum(axis=0)[self.hosts]
+        room = np.array(self.carried) + costs.rates.sum() <= self.rule.capacity
+        better = np.flatnonzero(room & (own < value - SAME))
+        return int(better[own[better].argmin()]) if len(better) else None
+
+    def _join(self, costs: Costs, node: int) -> None:
+        """Let a part pass one node that stands already."""
+        pairs = [*zip(costs.left.tolist(), costs.right.tolist(), strict=True), *((item, item) for item in costs.twins)]
+        for regions in costs.regions:
+            self.paths |= dict.fromkeys(regions.tolist(), (node,))
+        self.atoms += [PlacedAtom(costs.regions_of(pair), node) for pair in pairs]
+        self.carried[node] += float(costs.rates.sum())
 
     def _listed(self, costs: Costs) -> IntArray:
         """Return the hosts that are examined: the best ones, and those near to the very best, for consecutive nodes."""
@@ -207,13 +312,14 @@ class _Placing:
         hosts = layout.hosts
         if spread.ways != tuple(ways):
             hosts = site(spread.parents, spread.ways, costs, search.between, roomy=search.roomy)
-        value, handled = 0.0, np.zeros(len(spread.parents))
-        for item, way in enumerate(spread.ways):
-            inside = sum(float(search.between[hosts[here], hosts[there]]) for here, there in pairwise(way))
-            value += float(costs.up[item, hosts[way[0]]] + costs.down[item, hosts[way[-1]]])
-            value += float(costs.weight[item]) * inside
-            handled[list(way)] += costs.rates[item]
-        return _Part(spread, hosts, handled, value + float(limits.charge(handled, np.zeros(1))))
+        return _valued(search, costs, spread, hosts, limits)
+
+    def _least_loaded(self, search: Improvement, costs: Costs, vertices: int, limits: Limits) -> _Part:
+        """Return what the planner finds for the load alone, on the best hosts: it searches more trees."""
+        parents, ways = least_loaded(costs, vertices, limits.handled)
+        spread = spread_out(costs, parents, ways, np.inf, Random(0))
+        hosts = site(spread.parents, spread.ways, costs, search.between, roomy=search.roomy)
+        return _valued(search, costs, spread, hosts, limits)
 
     def _take(self, costs: Costs, part: _Part, listed: IntArray) -> None:
         """Add the part's nodes, paths and atoms; vertices that nothing passes are left out."""
@@ -226,8 +332,7 @@ class _Placing:
             for region in costs.regions[item].tolist():
                 self.paths[region] = tuple(node_of[vertex] for vertex in way)
         for (one, other), vertex in spread.at.items():
-            regions = costs.regions[one] if one == other else np.concatenate([costs.regions[one], costs.regions[other]])
-            self.atoms.append(PlacedAtom(tuple(regions.tolist()), node_of[vertex]))
+            self.atoms.append(PlacedAtom(costs.regions_of((one, other)), node_of[vertex]))
 
     def _place_loose(self, costs: Costs, item: int) -> None:
         """Place a region that needs no atom where it is best, if the node there can carry it too; otherwise add a
@@ -253,6 +358,16 @@ class _Placing:
     def _add_loose(self, costs: Costs, item: int, node: int) -> None:
         self.carried[node] += float(costs.rates[item])
         self.paths[int(costs.regions[item][0])] = (node,)
+
+
+def _valued(search: Improvement, costs: Costs, spread: Spread, hosts: tuple[int, ...], limits: Limits) -> _Part:
+    value, handled = 0.0, np.zeros(len(spread.parents))
+    for item, way in enumerate(spread.ways):
+        inside = sum(float(search.between[hosts[here], hosts[there]]) for here, there in pairwise(way))
+        value += float(costs.up[item, hosts[way[0]]] + costs.down[item, hosts[way[-1]]])
+        value += float(costs.weight[item]) * inside
+        handled[list(way)] += costs.rates[item]
+    return _Part(spread, hosts, handled, value + float(limits.charge(handled, np.zeros(1))))
 
 
 def _parts(costs: Costs) -> list[IntArray]:

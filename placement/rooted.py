@@ -18,35 +18,36 @@ from placement.topology import FloatArray, IntArray
 
 CHUNK_ENTRIES = 1_500_000
 """Pairs that are valued at once: some 50 MB."""
+OTHERS = 0.1
+"""Without it, the search would not see that it has relieved one of two nodes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
     """The loads that a node should not exceed, in events/s, and the price of exceeding one by the whole of it, in ms.
 
-    ``handled``: all events that pass a node; ``ordered``: those that get a number of an atom there.
+    ``handled``: all events that pass a node; ``ordered``: those that get a number of an atom there. ``others``: the
+    weight of the excess on all nodes, beside that on the busiest.
     """
 
     handled: float
     ordered: float
     handled_price_ms: float
     ordered_price_ms: float
+    others: float = OTHERS
 
     def charge(self, handled: FloatArray, ordered: FloatArray) -> FloatArray:
         """Return the charge in ms; the last axis is the nodes. The worst counts, and the others a little."""
-        charged: FloatArray = self.handled_price_ms * _excess(handled / self.handled)
-        charged += self.ordered_price_ms * _excess(ordered / self.ordered)
+        charged: FloatArray = self.handled_price_ms * self._excess(handled / self.handled)
+        charged += self.ordered_price_ms * self._excess(ordered / self.ordered)
         return charged
 
+    def _excess(self, parts: FloatArray) -> FloatArray:
+        over = np.maximum(parts - 1.0 - TOLERANCE, 0.0)
+        summed: FloatArray = over.max(axis=-1) + self.others * over.sum(axis=-1)
+        return summed
 
-def _excess(parts: FloatArray) -> FloatArray:
-    over = np.maximum(parts - 1.0 - TOLERANCE, 0.0)
-    summed: FloatArray = over.max(axis=-1) + OTHERS * over.sum(axis=-1)
-    return summed
 
-
-OTHERS = 0.1
-"""Without it, the search would not see that it has relieved one of two nodes."""
 TOLERANCE = 1e-9
 """The tolerance as a part of a limit, because sums of rates are rounded."""
 

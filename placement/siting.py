@@ -10,6 +10,7 @@ has a better one.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 
@@ -27,7 +28,7 @@ def site(
 ) -> tuple[int, ...]:
     """Return a host for each vertex of a tree.
 
-    ``ways``: the vertices that each item passes, upwards; ``roomy``: whether hosts have room for several vertices.
+    ``ways``: the vertices that each item passes; ``roomy``: whether hosts have room for several vertices.
     """
     return tuple(_Siting(parents, ways, costs, between, roomy=roomy).hosts())
 
@@ -47,10 +48,15 @@ class _Siting:
         self.own = np.zeros((self.size, len(between)))
         np.add.at(self.own, [way[0] for way in ways], costs.up)
         np.add.at(self.own, [way[-1] for way in ways], costs.down)
-        # Each vertex but the last of a way passes it on to the vertex above.
-        self.flow = np.zeros(self.size)
+        # By the lower vertex of each edge: the weight that passes it upwards, and downwards.
+        self.upward, self.downward = np.zeros(self.size), np.zeros(self.size)
         for way, weight in zip(ways, costs.weight.tolist(), strict=True):
-            self.flow[list(way[:-1])] += weight
+            for here, there in pairwise(way):
+                if self.parents[here] == there:
+                    self.upward[here] += weight
+                else:
+                    self.downward[there] += weight
+        self.flow = self.upward + self.downward
 
     def hosts(self) -> list[int]:
         found = self._exact()
@@ -65,7 +71,13 @@ class _Siting:
         """hosts × hosts: the cost of the way from the vertex to its parent."""
         if self.flow[vertex] <= IMPROVEMENT_MIN:
             return np.zeros_like(self.between)
-        weighed: FloatArray = self.flow[vertex] * self.between
+        weighed: FloatArray
+        if not self.downward[vertex]:
+            weighed = self.upward[vertex] * self.between
+        elif not self.upward[vertex]:
+            weighed = self.downward[vertex] * self.between.T
+        else:
+            weighed = self.upward[vertex] * self.between + self.downward[vertex] * self.between.T
         return weighed
 
     def _exact(self) -> list[int]:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import networkx as nx
 import numpy as np
 
-from placement.candidates import candidates
+from placement.candidates import Candidate, candidates
 from placement.costs import Costs
 from placement.improvement import Improvement, Layout
 from placement.objective import PlanObjective
-from placement.topology import FloatArray
+from placement.topology import FloatArray, IntArray
 from placement.world import World
 from sequencing.arrangement import Meetings, Tree
 from sequencing.overlaps import TwinClasses
@@ -40,19 +41,52 @@ def starts(search: Improvement, costs: Costs, between: FloatArray, vertices: int
 
 def _lines(search: Improvement, costs: Costs, vertices: int, limit: float) -> Iterator[Layout]:
     """Start from the planner's result for the loads, which ignores places."""
+    for count in sorted({min(vertices, 4), vertices}):
+        world = _world(costs, count, limit)
+        rooted = [(candidate, _parents(candidate.arrangement.tree)) for candidate in candidates(world, exact=False)]
+        best = sorted(rooted, key=lambda pair: pair[0].value)
+        for candidate, parents in [pair for pair in best if pair[1] is not None][:LINES]:
+            assert parents is not None
+            yield search.start(parents, _ingress(world, candidate))
+
+
+def _world(costs: Costs, vertices: int, limit: float) -> World:
+    """Return the planner's task for the items: a class each, and no places."""
     items = len(costs.weight)
     singly = tuple(np.array([item]) for item in range(items))
     classes = TwinClasses(singly, np.full(items, 2))
     wanted = Meetings(classes, costs.left, costs.right, np.array(sorted(costs.twins), np.int64))
-    for count in sorted({min(vertices, 4), vertices}):
-        rule = PlanObjective("receiver", count, float(costs.rates.sum()) / count, limit)
-        found = candidates(World(wanted, costs.rates, rule, count), exact=False)
-        rooted = [(candidate, _parents(candidate.arrangement.tree)) for candidate in found]
-        best = sorted(rooted, key=lambda pair: pair[0].value)
-        for candidate, parents in [pair for pair in best if pair[1] is not None][:LINES]:
-            assert parents is not None
-            # Items that need no atom have no ingress there; any will do to begin with.
-            yield search.start(parents, np.maximum(candidate.arrangement.ingress, 0))
+    rule = PlanObjective("receiver", vertices, float(costs.rates.sum()) / vertices, limit)
+    return World(wanted, costs.rates, rule, vertices)
+
+
+def _ingress(world: World, candidate: Candidate) -> IntArray:
+    ingress = candidate.arrangement.ingress.copy()
+    ingress[world.loose] = candidate.loose_vertex
+    return ingress
+
+
+def least_loaded(costs: Costs, vertices: int, limit: float) -> tuple[tuple[int, ...], list[tuple[int, ...]]]:
+    """Return the parents of a tree and the vertices that each item passes, for the least load above a limit.
+
+    The planner's result on trees of any direction, rooted at their first vertex; of equal loads the shortest paths.
+    """
+    world = _world(costs, vertices, limit)
+    best = min(candidates(world), key=lambda candidate: (max(candidate.peak, limit), candidate.length))
+    tree, ingress = best.arrangement.tree, _ingress(world, best)
+    egress = np.where(world.wanted.ordered, best.arrangement.egress, ingress)
+    ways = [tuple(tree.walk(*ends)) for ends in zip(ingress.tolist(), egress.tolist(), strict=True)]
+    return _rooted(tree), ways
+
+
+def _rooted(tree: Tree) -> tuple[int, ...]:
+    """Return the parent of each vertex, whatever the direction of the edges; trees of a forest are joined."""
+    joined = nx.Graph(tree.edges)
+    joined.add_nodes_from(range(tree.size))
+    first, *others = (min(part) for part in nx.connected_components(joined))
+    joined.add_edges_from((first, other) for other in others)
+    over = {vertex: parent for parent, vertex in nx.bfs_edges(joined, 0)}
+    return tuple(over.get(vertex, -1) for vertex in range(tree.size))
 
 
 def _parents(tree: Tree) -> tuple[int, ...] | None:

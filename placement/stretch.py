@@ -26,6 +26,9 @@ import numpy as np
 from placement.topology import FloatArray, IntArray, Topology
 from placement.workloads import Workload
 
+SAME = 1e-9
+"""Figures that differ by this are equal: sums of delays are rounded."""
+
 
 @dataclass(frozen=True, slots=True)
 class Routes:
@@ -58,6 +61,19 @@ class Figures:
     def known(self) -> FloatArray:
         """The stretches that exist."""
         return self.stretch[~np.isnan(self.stretch)]
+
+    @property
+    def worst_stretch(self) -> float:
+        """The largest stretch, 0 if there is none."""
+        return float(self.known.max(initial=0.0))
+
+    def no_worse_than(self, other: Figures) -> bool:
+        """Return whether mean, 95th percentile and worst stretch are no greater than those of another network."""
+        return (
+            self.mean_ms <= other.mean_ms + SAME
+            and self.p95_ms <= other.p95_ms + SAME
+            and self.worst_stretch <= other.worst_stretch + SAME
+        )
 
 
 @dataclass(frozen=True)

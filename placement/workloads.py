@@ -37,7 +37,8 @@ STEP_CELLS = 0.5
 class Workload:
     """``hosts[s]``: the topology's host that subscriber s stands on; ``members``: subscribers × regions.
 
-    ``rates``: events/s of each subscriber to each region, subscribers × regions; publishers have the region.
+    ``rates``: events/s of each subscriber to each region, subscribers × regions. A publisher has the
+    region, unless the region has no subscriber.
     """
 
     hosts: IntArray

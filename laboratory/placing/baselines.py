@@ -22,39 +22,23 @@ from dataclasses import replace
 
 import numpy as np
 
+from placement.central import central, region_costs
 from placement.placed import Placed, PlacedAtom
 from placement.stretch import Distances, Routes
 from placement.topology import FloatArray, IntArray
 from placement.workloads import BoolArray
 from sequencing.errors import UsageError
 
+__all__ = ["central", "hops", "lower_bound", "paper", "scattered", "sequencing_nodes", "stamp_bytes", "vector_bytes"]
+
 NUMBER_BYTES = 4
 """Of a sequence number, of an atom's id, and of one entry of a vector."""
 OVERLAP_MIN = 2
 
 
-def region_costs(distances: Distances) -> FloatArray:
-    """Return regions × hosts: the delays of a region's deliveries if it passes that host, summed over events/s."""
-    work = distances.workload
-    rates = np.where(work.members, work.rates, 0.0)
-    upward = rates * (work.members.sum(axis=0) - work.members)
-    downward = work.members * (rates.sum(axis=0) - rates)
-    summed: FloatArray = upward.T @ distances.up + downward.T @ distances.down
-    return summed
-
-
 def lower_bound(distances: Distances) -> Routes:
     """Return each region's way through its own 1-median."""
     return Routes.through(region_costs(distances).argmin(axis=1))
-
-
-def central(distances: Distances) -> Placed:
-    """Return one sequencer at the 1-median of all deliveries."""
-    work = distances.workload
-    host = int(region_costs(distances).sum(axis=0).argmin())
-    regions = range(len(work.regions))
-    atoms = (PlacedAtom(tuple(regions), 0),) if len(regions) > 1 else ()
-    return Placed((host,), tuple((0,) for _ in regions), atoms)
 
 
 def scattered(network: Placed, hosts: int, random: np.random.Generator) -> Placed:

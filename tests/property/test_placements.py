@@ -51,6 +51,28 @@ def test_every_placement_satisfies_the_conditions(
     assert np.isfinite(reached.mean_ms)
 
 
+@given(
+    worlds,
+    st.integers(0, 5),
+    st.sampled_from(["overlap", "acyclic", "causal"]),
+    st.sampled_from([None, 1, 3]),
+    st.booleans(),
+)
+@settings(max_examples=60, deadline=None)
+def test_without_a_limit_no_placement_is_slower_than_a_central_sequencer(
+    groups: list[set[int]], seed: int, ordering: Ordering, nodes: int | None, asymmetric: bool
+) -> None:
+    random = np.random.default_rng(seed)
+    members = np.array([[s in group for group in groups] for s in range(7)])
+    topology = matrix("abcd", random.uniform(1, 9, (4, 4))) if asymmetric else plane(12, random)
+    distances = Distances.of(Workload.of(random.integers(len(topology.names), size=7), members), topology)
+    found = place(distances, random, ordering=ordering, nodes=nodes, rule=LoadRule(np.inf), effort=EFFORT)
+    ours, central = (figures(distances, network.routes(topology)) for network in (found, baselines.central(distances)))
+    assert ours.mean_ms <= central.mean_ms + 1e-9
+    assert ours.p95_ms <= central.p95_ms + 1e-9
+    assert ours.known.max(initial=0) <= central.known.max(initial=0) + 1e-9
+
+
 @given(worlds, st.integers(0, 5))
 @settings(max_examples=40, deadline=None)
 def test_the_papers_heuristic_satisfies_its_conditions_too(groups: list[set[int]], seed: int) -> None:

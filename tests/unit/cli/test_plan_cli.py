@@ -89,7 +89,9 @@ def test_what_exceeds_the_capacity_is_said(tmp_path: Path) -> None:
     file = tmp_path / "all.csv"
     file.write_text("".join(f"s{at},{region}\n" for at in range(2) for region in "abc"))
     assert "The busiest node carries" not in run(file, "--capacity", "3").stdout
-    assert "50.0% more than the operator allows" in " ".join(run(file, "--capacity", "2").stdout.split())
+    missed = run(file, "--capacity", "2")
+    assert "50.0% more than the operator allows" in " ".join(missed.stdout.split())
+    assert (missed.exit_code, run(file, "--capacity", "3").exit_code) == (1, 0)
     assert report(file, "--capacity", "receiver")["node_load"]["max"] == 3.0
 
 

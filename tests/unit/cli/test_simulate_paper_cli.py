@@ -138,6 +138,8 @@ def test_plans_choose_hosts_for_their_nodes(tmp_path: Path) -> None:
     assert found["conditions"] == {"C1": True, "C2": True, "C3": True, "C4": True}
     placement = found["placement"]
     assert placement["direct_ms"] <= placement["mean_ms"] <= placement["central_ms"]
+    assert placement["p95_ms"] <= placement["central_p95_ms"]
+    assert placement["stretch"]["worst"] <= placement["stretch"]["central_worst"]
     nodes = orjson.loads((tmp_path / "plan.json").read_bytes())["nodes"]
     assert {name: node["host"] for name, node in nodes.items()} == placement["hosts"]
     lost = CliRunner().invoke(plan_command, plan)
@@ -145,6 +147,25 @@ def test_plans_choose_hosts_for_their_nodes(tmp_path: Path) -> None:
     assert "the topology has no host 'ann0'; say by --hosts FILE" in str(lost.exception)
     few = CliRunner().invoke(plan_command, [*plan, "--hosts", str(hosts), "--nodes", "2"], catch_exceptions=False)
     assert len(orjson.loads(few.stdout)["placement"]["hosts"]) <= 2
+
+
+@pytest.mark.parametrize(
+    ("capacity", "overload", "limit"), [("2", 1.0, 2.0), ("3", 0.0, 3.0), ("4", 0.0, 4.0), ("receiver", 0.0, 3.0)]
+)
+@pytest.mark.parametrize("nodes", [(), ("--nodes", "2")])
+def test_a_plan_on_hosts_that_exceeds_the_capacity_says_by_how_much_and_ends_with_1(
+    tmp_path: Path, capacity: str, overload: float, limit: float, nodes: tuple[str, ...]
+) -> None:
+    # a, b and c must meet on one node; d has no subscriber, and its events need a node nevertheless.
+    members = tmp_path / "members.csv"
+    members.write_text("city1,a\ncity1,b\ncity1,c\ncity2,a\ncity2,b\ncity2,c\n,d\n")
+    command = [str(members), "--topology", str(a_matrix(tmp_path)), "--capacity", capacity, *nodes]
+    shown = CliRunner().invoke(plan_command, command)
+    found = orjson.loads(CliRunner().invoke(plan_command, [*command, "--json"]).stdout)
+    assert (found["overload"], found["placement"]["capacity"]) == (overload, limit)
+    assert found["node_load"]["max"] == found["placement"]["peak"] == limit + overload
+    assert shown.exit_code == (1 if overload else 0)
+    assert ("carries 3 events/s, 50.0% more than the capacity (2)" in " ".join(shown.stdout.split())) == bool(overload)
 
 
 def test_options_of_a_topology_need_one(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from scipy.optimize import Bounds, LinearConstraint, milp
 from laboratory.placing import baselines
 from placement.costs import Costs
 from placement.placing import Effort, LoadRule, Objective, place
+from placement.planner import make_plan_and_report
 from placement.rooted import Limits, Pairs, RootedTree
 from placement.siting import site
 from placement.stretch import Distances, figures
@@ -51,11 +52,40 @@ def test_one_seed_gives_one_network() -> None:
     assert one == same
 
 
-def test_without_a_load_rule_no_network_is_worse_than_a_central_sequencer() -> None:
-    for seed in range(6):
+@pytest.mark.parametrize("groups", [8, 64])
+def test_without_a_load_rule_the_papers_groups_are_no_slower_than_with_a_central_sequencer(groups: int) -> None:
+    distances = papers(2, nodes=300, groups=groups)
+    network = place(distances, np.random.default_rng(0), rule=FREE)
+    ours, central = (
+        figures(distances, each.routes(distances.topology)) for each in (network, baselines.central(distances))
+    )
+    assert ours.no_worse_than(central)
+
+
+@pytest.mark.parametrize("objective", ["p95", "max", "stretch"])
+def test_without_a_load_rule_no_objective_is_missed_by_more_than_a_central_sequencer_does(objective: Objective) -> None:
+    for seed in range(4):
         distances = on_plane(seed, groups=5)
-        central = figures(distances, baselines.central(distances).routes(distances.topology)).mean_ms
-        assert mean_ms(distances, rule=FREE) <= central + 1e-9
+        network = place(distances, np.random.default_rng(0), objective=objective, rule=FREE)
+        ours, central = (
+            figures(distances, each.routes(distances.topology)) for each in (network, baselines.central(distances))
+        )
+        values = [
+            {"p95": has.p95_ms, "max": has.max_ms, "stretch": float(has.known.mean())}[objective]
+            for has in (ours, central)
+        ]
+        assert values[0] <= values[1] + 1e-9
+
+
+@pytest.mark.parametrize(("rule", "kept"), [(LoadRule(), None), (LoadRule(9.0), None), (FREE, 1)])
+def test_more_parts_than_hosts_share_nodes(rule: LoadRule, kept: int | None) -> None:
+    random = np.random.default_rng(0)
+    members = np.kron(np.eye(10, dtype=bool), np.ones((2, 2), bool))
+    distances = Distances.of(Workload.of(random.integers(4, size=20), members), plane(4, random))
+    network = place(distances, random, rule=rule)
+    assert len(set(network.hosts)) == len(network.hosts) <= 4
+    assert kept is None or len(network.hosts) == kept
+    assert violations(network.plan(distances.workload, ordering="overlap"), distances.workload.membership) == {}
 
 
 def test_groups_that_are_near_are_ordered_near_them() -> None:
@@ -110,6 +140,49 @@ def test_a_given_number_of_nodes_is_not_exceeded_and_a_capacity_is_kept_if_that_
     spread = place(distances, np.random.default_rng(0), nodes=4, rule=LoadRule(0.6 * total))
     assert spread.handled(work.region_rates).max() <= 0.6 * total
     assert place(distances, np.random.default_rng(0), nodes=1).handled(work.region_rates).tolist() == [total]
+
+
+@pytest.mark.parametrize(("seed", "hosts", "nodes", "capacity"), [(3, 8, 4, 4.0), (4, 12, 4, 4.0), (10, 12, 8, 6.0)])
+def test_a_capacity_is_exceeded_by_no_more_than_the_planner_needs_without_places(
+    seed: int, hosts: int, nodes: int, capacity: float
+) -> None:
+    random = np.random.default_rng(seed)
+    topology = plane(hosts, random)
+    members = random.random((10, 14)) < 0.22
+    work = Workload.of(random.integers(hosts, size=10), members)
+    names = {f"n{number}": "" for number in range(nodes)}
+    rates = dict(zip(work.regions, work.region_rates.tolist(), strict=True))
+    _, least = make_plan_and_report(work.membership, names, ordering="overlap", rates=rates, capacity=capacity)
+    network = place(Distances.of(work, topology), np.random.default_rng(0), nodes=nodes, rule=LoadRule(capacity))
+    assert network.handled(work.region_rates).max() <= max(least.peak, capacity)
+    assert violations(network.plan(work, ordering="overlap"), work.membership) == {}
+
+
+def test_less_load_comes_before_less_delay_when_a_capacity_is_exceeded() -> None:
+    limits = LoadRule(100.0).limits(100.0, 1.0)
+    none = np.zeros(2)
+    assert limits.charge(np.array([100.1, 0.0]), none) > limits.charge(np.array([100.0, 100.0]), none) + 500.0
+    assert limits.charge(np.array([110.0, 0.0]), none) > limits.charge(np.array([109.0, 109.0]), none)
+
+
+def test_the_hosts_of_ways_against_the_tree_are_the_best_ones() -> None:
+    distances = on_plane(1, hosts=6, subscribers=6, groups=4)
+    costs = Costs.of(distances, meetings(distances.workload.membership, "overlap"), np.ones(6))
+    between = np.random.default_rng(0).uniform(1, 99, (6, 6))
+    ways = [((0, 1), (2, 1), (2,), (0, 1))[item % 4] for item in range(len(costs.weight))]
+
+    def value(hosts: tuple[int, ...]) -> float:
+        entered = sum(costs.up[item, hosts[way[0]]] + costs.down[item, hosts[way[-1]]] for item, way in enumerate(ways))
+        inside = (
+            costs.weight[item] * between[hosts[here], hosts[there]]
+            for item, way in enumerate(ways)
+            for here, there in pairwise(way)
+        )
+        return float(entered + sum(inside))
+
+    # The root is vertex 0, so the ways (0, 1) lead down, and the way (2, 1) leads up.
+    found = site((-1, 0, 1), ways, costs, between, roomy=True)
+    assert value(found) == pytest.approx(min(map(value, product(range(6), repeat=3))))
 
 
 def test_the_shortlist_of_hosts_loses_next_to_nothing_against_all_hosts() -> None:
@@ -198,7 +271,9 @@ def test_small_networks_are_within_half_a_percent_of_every_rooted_tree_on_every_
         for parents in rooted_trees(3)
         for hosts in permutations(range(6), 3)
     )
-    assert least * (1 - 1e-9) <= mean_ms(distances, nodes=3, rule=FREE) <= least * 1.005
+    # The bound is for the mean alone, so a greater 95th percentile than that of a central sequencer is allowed.
+    found = mean_ms(distances, nodes=3, rule=FREE, effort=Effort(against_central=False))
+    assert least * (1 - 1e-9) <= found <= least * 1.005
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -1,0 +1,35 @@
+"""One sequencer for all regions: the network that every other one has to justify itself against.
+
+A network of one node is a central sequencer, so a placement without a limit of load never has to be slower than one.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from placement.placed import Placed, PlacedAtom
+from placement.stretch import Distances
+from placement.topology import FloatArray
+
+
+def central(distances: Distances) -> Placed:
+    """Return one sequencer at the 1-median of all deliveries."""
+    return sequencers(distances, 1)[0]
+
+
+def sequencers(distances: Distances, count: int) -> list[Placed]:
+    """Return networks of one node, on the hosts with the least mean delays, the least first."""
+    hosts = np.argsort(region_costs(distances).sum(axis=0), kind="stable")[:count]
+    regions = range(len(distances.workload.regions))
+    atoms = (PlacedAtom(tuple(regions), 0),) if len(regions) > 1 else ()
+    return [Placed((host,), tuple((0,) for _ in regions), atoms) for host in hosts.tolist()]
+
+
+def region_costs(distances: Distances) -> FloatArray:
+    """Return regions × hosts: the delays of a region's deliveries if it passes that host, summed over events/s."""
+    work = distances.workload
+    rates = np.where(work.members, work.rates, 0.0)
+    upward = rates * (work.members.sum(axis=0) - work.members)
+    downward = work.members * (rates.sum(axis=0) - rates)
+    summed: FloatArray = upward.T @ distances.up + downward.T @ distances.down
+    return summed
