@@ -47,6 +47,8 @@ class LastingClient:
         self._with_state: set[str] = set()
         self._is_closed = False
         self._is_up = asyncio.Event()
+        """Another one for each session; set while there is one."""
+        self._renewing = asyncio.Lock()
 
     @property
     def name(self) -> str:
@@ -76,8 +78,8 @@ class LastingClient:
             try:
                 for region, position in (await self._client.subscribe(*regions, state=state)).items():
                     self._positions.setdefault(region, position)
-            except ENDED:
-                await self._next(session)
+            except ENDED as error:
+                await self._next(session, error)
             else:
                 if state:
                     self._with_state.update(regions)
@@ -102,8 +104,8 @@ class LastingClient:
             session = self._is_up
             try:
                 return await self._client.publish(region, payload, key=key, only_if=only_if)
-            except ENDED:
-                await self._next(session)
+            except ENDED as error:
+                await self._next(session, error)
 
     async def caught_up(self, region: str, position: str) -> None:
         """As `Client.caught_up`, in this session."""
@@ -112,18 +114,20 @@ class LastingClient:
     async def items(self) -> AsyncIterator[Event | Gap]:
         """Iterate over events, gaps and states in order, over all sessions, until it is closed."""
         while not self._is_closed:
+            session, ended = self._is_up, None
             try:
                 async for batch in self._client.batches():
                     for item in batch:
+                        if session is not self._is_up:
+                            break  # another call has connected again, since when this comes again
                         self._note(item)
                         yield item
+                    if session is not self._is_up:
+                        break
             except GamecastError as error:
-                if not self._is_closed:
-                    logger.warning("%s: %s; connecting again", self.name, error)
-                    await self._reopen(error)
-            else:
-                if not self._is_closed:
-                    await self._reopen(None)
+                ended = error
+            if not self._is_closed:
+                await self._renew(session, ended)
 
     def _note(self, item: Event | Gap) -> None:
         if isinstance(item, State):
@@ -133,19 +137,28 @@ class LastingClient:
             if position is not None and region in self._positions:
                 self._positions[region] = position
 
-    async def _next(self, session: asyncio.Event) -> None:
+    async def _next(self, session: asyncio.Event, ended: GamecastError) -> None:
         """Return when there is another session than this one. Raises `NotConnected` if it is closed, or that late."""
         if self._is_closed:
             raise NotConnected
-        if session is self._is_up:  # `items` has not noticed yet
-            await asyncio.sleep(PAUSE_S)
+        await asyncio.sleep(PAUSE_S)
         try:
             async with asyncio.timeout(REOPEN_S_MAX):
+                # Nothing may iterate over the items, or what does may wait for this very call.
+                await self._renew(session, ended)
                 await self._is_up.wait()
         except TimeoutError:
             raise NotConnected(f"{self.name} could not connect again within {REOPEN_S_MAX:g} s") from None
         if self._is_closed:
             raise NotConnected
+
+    async def _renew(self, session: asyncio.Event, ended: GamecastError | None) -> None:
+        """Connect again, unless another call has done so since this session."""
+        async with self._renewing:
+            if session is self._is_up and not self._is_closed:
+                if ended is not None:
+                    logger.warning("%s: %s; connecting again", self.name, ended)
+                await self._reopen(ended)
 
     async def _reopen(self, ended: GamecastError | None) -> None:
         self._is_up = asyncio.Event()

@@ -280,17 +280,18 @@ class GamecastManager(AsyncPubSubManager):  # type: ignore[misc]  # python-socke
         return self._region(namespace, message["sid"])
 
     def _region(self, namespace: str, room: Any) -> str:
-        return self._named("all", namespace) if room is None else self._named("room", namespace, str(room))
+        return self._named("all", namespace) if room is None else self._named("room", namespace, _text_of(room))
 
     def _host_region(self, host_id: str) -> str:
         return self._named("host", host_id)
 
     def _named(self, *parts: str) -> str:
-        name = ":".join((self.channel, *parts))
+        # Escaped, so that different parts never make one name.
+        name = ":".join((self.channel, *(part.replace("%", "%25").replace(":", "%3A") for part in parts)))
         try:
             return check_region(name)
         except InvalidName:  # rooms may have longer names than regions, and any characters
-            return f"{self.channel}:{parts[0]}:sha256:{hashlib.sha256(name.encode()).hexdigest()}"
+            return f"{self.channel}:{parts[0]}:sha256:{hashlib.sha256(name.encode(errors='surrogatepass')).hexdigest()}"
 
     def _is_here(self, sid: str, namespace: str) -> bool:
         return bool(self.is_connected(sid, namespace) or self.is_pre_connected(sid, namespace))
@@ -306,3 +307,12 @@ async def _drain(client: LastingClient) -> None:
     """Notice the ends of the sessions of a client that only publishes."""
     async for _ in client.items():
         pass
+
+
+def _text_of(room: Any) -> str:
+    """Return a text that is another one for each room: 5 and "5" are two, 5 and 5.0 are one, as in a dictionary."""
+    if isinstance(room, str):
+        return room if not room.startswith("=") else f"=={room}"
+    if isinstance(room, bool | int | float) and room == room // 1:
+        room = int(room)
+    return f"={room!r}"

@@ -236,7 +236,7 @@ class Hub:
                     self._fan_out(item.region.removeprefix(groups), item)
                 elif item.region.startswith(queues):
                     self._queue(item.region.removeprefix(queues)).take_in(item)
-            except (ValueError, TypeError) as error:  # of a program that publishes something else in our regions
+            except Exception as error:  # noqa: BLE001 - whatever another program publishes in our regions
                 logger.warning("a message of %s in %s cannot be read: %s", item.region, self._prefix, error)
 
     def _fan_out(self, group: str, event: Event) -> None:

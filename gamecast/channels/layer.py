@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import logging
 import os
 import threading
 from collections.abc import Callable, Coroutine, Mapping
@@ -24,6 +25,9 @@ from gamecast.loopthread import shared_loop
 Result = TypeVar("Result")
 
 TOKEN_BYTES = 8
+
+
+logger = logging.getLogger("gamecast.channels")
 
 
 class GamecastChannelLayer(BaseChannelLayer):  # type: ignore[misc]  # Channels has no types
@@ -84,15 +88,18 @@ class GamecastChannelLayer(BaseChannelLayer):  # type: ignore[misc]  # Channels 
         """Return the next message of a channel; waits for it. If several wait, one of them gets it."""
         self._check(channel)
         loop, hub = self._working()
-        if (owner := owner_of(channel)) is None:
-            await self._call(lambda hub: hub.join_queue(channel))
-            data = await hub.mailboxes.get(channel, lambda: _soon(loop, hub.claim, channel))
-        elif owner == hub.process:
-            await self._call(_nothing)  # after `close_connections`, there is no client
-            data = await hub.mailboxes.get(channel)
-        else:
+        owner = owner_of(channel)
+        if owner is not None and owner != hub.process:
             raise TypeError(f"channel {channel!r} is of another process, which alone can receive its messages")
-        return self.deserialize(data)
+        while True:
+            if owner is None:
+                await self._call(lambda hub: hub.join_queue(channel))
+                data = await hub.mailboxes.get(channel, lambda: _soon(loop, hub.claim, channel))
+            else:
+                await self._call(_nothing)  # after `close_connections`, there is no client
+                data = await hub.mailboxes.get(channel)
+            if (message := self._read(channel, data)) is not None:
+                return message
 
     async def group_add(self, group: str, channel: str) -> None:
         """Add a channel to a group: it gets all that is sent to the group once this has returned."""
@@ -125,6 +132,18 @@ class GamecastChannelLayer(BaseChannelLayer):  # type: ignore[misc]  # Channels 
         """Return the message that `serialize` was given."""
         found: dict[str, Any] = msgpack.unpackb(message, strict_map_key=False)
         return found
+
+    def _read(self, channel: str, data: Any) -> dict[str, Any] | None:
+        """Return a message, or None for what another program has published in our regions."""
+        try:
+            message = self.deserialize(data)
+        except Exception as error:  # noqa: BLE001 - whatever a codec raises on foreign bytes
+            logger.warning("a message to %s cannot be read: %s", channel, error)
+            return None
+        if isinstance(message, dict):
+            return message
+        logger.warning("a message to %s is a %s, not a dict", channel, type(message).__name__)
+        return None
 
     async def close_connections(self) -> None:
         """Close the client of this process; the next call opens another one, without groups."""

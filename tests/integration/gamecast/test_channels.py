@@ -17,6 +17,7 @@ pytest.importorskip("channels", reason="needs channels: pip install 'gamecast[ch
 pytest.importorskip("msgpack", reason="needs msgpack: pip install 'gamecast[channels]'")
 
 import django
+import msgpack
 from asgiref.sync import async_to_sync
 from channels.exceptions import ChannelFull
 from django.conf import settings
@@ -24,6 +25,7 @@ from django.conf import settings
 import gamecast
 from adapters.embedded.server import EmbeddedServer, EmbeddedServers
 from gamecast.channels import GamecastChannelLayer
+from gamecast.channels.hub import owner_of
 from tests.patience import patience
 
 Layers = Callable[..., GamecastChannelLayer]
@@ -374,3 +376,21 @@ async def test_the_pubsub_layer_over_two_servers_has_no_such_order() -> None:
                 places = [place[tuple(message.values())] for message in first]
                 inversions = sum(places[at] > places[at + 1] for at in range(len(places) - 1))
         await asyncio.gather(one.flush(), other.flush())
+
+
+async def test_what_another_program_publishes_in_its_regions_stops_nothing(
+    layers: Layers, redis_server: EmbeddedServer
+) -> None:
+    layer = layers()
+    channel = await layer.new_channel()
+    await layer.group_add("forest", channel)
+    process = owner_of(channel)
+    async with gamecast.connect(redis_server.url, name="stranger") as stranger:
+        for payload in (["done"], ["send"], ["add", 1], 5, {"a": 1}, "text"):
+            await stranger.publish(f"asgi:process:{process}", msgpack.packb(payload))
+        await stranger.publish(f"asgi:process:{process}", {"no": "bytes"})
+        for foreign in ({"a": 1}, None, 5, b"\xc1", b"\xff", msgpack.packb([1])):
+            await stranger.publish("asgi:group:forest", foreign)
+    await layer.group_send("forest", {"type": "good"})
+    async with patience(20):
+        assert await layer.receive(channel) == {"type": "good"}

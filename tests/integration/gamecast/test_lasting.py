@@ -93,3 +93,41 @@ async def test_calls_of_a_closed_one_are_refused(client: LastingClient) -> None:
         await client.publish("forest", 1)
     with pytest.raises(gamecast.NotConnected):
         await client.subscribe("forest")
+
+
+async def test_a_call_connects_again_where_nothing_iterates(client: LastingClient, url: str) -> None:
+    async with gamecast.connect(url, name="other") as other:
+        await other.subscribe("forest")
+        await client.subscribe("forest")
+        faults(url).expire("server")
+        async with patience(20):
+            await client.subscribe("river")
+            await client.publish("forest", 1)
+            event = await anext(aiter(other))
+    assert isinstance(event, gamecast.Event)
+    assert event.payload == 1
+
+
+async def test_what_subscribes_while_it_handles_an_event_waits_for_nothing_and_has_nothing_twice(
+    client: LastingClient, url: str
+) -> None:
+    came: list[object] = []
+
+    async def take() -> None:
+        async for item in client.items():
+            assert isinstance(item, gamecast.Event)
+            came.append(item.payload)
+            if item.payload == 2:
+                faults(url).expire("server")
+                await client.subscribe("river")
+
+    async with gamecast.connect(url, name="other") as other:
+        await client.subscribe("forest")
+        await other.publish_batch([("forest", number) for number in range(1, 6)])
+        taking = asyncio.create_task(take())
+        await until(came, 5)
+        await other.publish("river", 6)
+        assert await until(came, 6) == [1, 2, 3, 4, 5, 6]
+    await client.close()
+    async with patience(20):
+        await taking

@@ -304,3 +304,21 @@ def test_without_python_socketio_the_import_says_what_to_install() -> None:
     program = "import sys; sys.modules['socketio'] = None; import gamecast; import gamecast.socketio"
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
     assert "gamecast.socketio needs socketio: pip install 'gamecast[socketio]'" in done.stderr
+
+
+async def test_rooms_whose_texts_are_alike_are_rooms_of_their_own(servers: Servers) -> None:
+    one = await servers()
+    anna, bert = await one.client("5"), await one.client("river")
+    await one.sio.enter_room(bert.sid, 5)
+    await one.sio.leave_room(bert.sid, 5)
+    await one.sio.emit("event", "text", room="5")
+    assert await anna.events(1) == ["text"]
+    regions = [
+        one.sio.manager._region(*each)
+        for each in (
+            *(("/", "5"), ("/", 5), ("/", "=5"), ("/a", "b:c"), ("/a:b", "c"), ("/", "%3A"), ("/", ":"), ("/", ("5",))),
+            ("/", "\ud800"),
+        )
+    ]
+    assert len(set(regions)) == len(regions)
+    assert one.sio.manager._region("/", 5) == one.sio.manager._region("/", 5.0)
