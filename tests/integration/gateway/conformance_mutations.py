@@ -91,7 +91,7 @@ MUTATIONS = (
         "",
     ),
     Mutation("a superseded client connects again", "close-4009", ', 4009: "superseded"', ""),
-    Mutation("every close is final", "close-1001", "if (FINAL[code])", "if (FINAL[code] || code === 1001)"),
+    Mutation("every close is final", "close-1001", "if (FINAL[code] && ", "if ((FINAL[code] || code === 1001) && "),
     Mutation(
         "the client does not wait before it connects",
         "backoff",

@@ -39,6 +39,8 @@ export const laggingList = () =>
     { order: "regions", title: "regions", value: (row) => `${count(row.regions)}${row.stuck_regions ? `, ${count(row.stuck_regions)} in trouble` : ""}` },
   ], "No reader of this gateway is behind.");
 
+const STILL_PX = 4;
+
 class List {
   constructor(place, one, choose, sorted, columns, nothing = `There is no ${one} yet.`) {
     Object.assign(this, { place, one, choose, sorted, columns, nothing, matching: 0, asked: 0 });
@@ -60,13 +62,16 @@ class List {
     });
     byId(place).append(this.scroll);
     this.mark();
-    // A click is lost if its button is replaced before it is let go.
-    this.body.addEventListener("pointerdown", () => (this.pressed = true));
-    for (const end of ["pointerup", "pointercancel"]) addEventListener(end, () => setTimeout(() => this.letGo()));
+    // A click is lost if its button is replaced, or moved by a longer line above it, before it is let go.
+    this.body.addEventListener("pointerdown", (event) => (this.pressed = event));
+    for (const end of ["pointerup", "pointercancel"]) addEventListener(end, (event) => setTimeout(() => this.letGo(event)));
   }
 
-  letGo() {
-    this.pressed = false;
+  letGo(event) {
+    const button = this.pressed?.target.closest("button");
+    const still = button && Math.hypot(event.clientX - this.pressed.clientX, event.clientY - this.pressed.clientY) < STILL_PX;
+    this.pressed = null;
+    if (still && event.type === "pointerup" && !button.contains(event.target)) button.click();
     if (this.held) this.show(this.held);
   }
 
