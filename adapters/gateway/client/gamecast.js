@@ -371,6 +371,7 @@ export class Client {
         // What it was may be lost: resume.
         const error = failure("protocol", `the server sent what is no message of the protocol: ${cause.message}`, { cause });
         this.#report(error);
+        this.#attempt = Math.min(this.#attempt, 2);  // the server is there
         this.#drop(error.message);
       }
     };
