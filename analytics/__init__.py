@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from analytics.jobs.spark import open_spark as open_spark
     from analytics.jobs.stamp_audit import audit_stamps as audit_stamps
     from analytics.jobs.streaming import Following as Following
-    from analytics.jobs.stretch import delay_histogram as delay_histogram
     from analytics.jobs.stretch import direct_from as direct_from
     from analytics.jobs.stretch import measure_stretch as measure_stretch
+    from analytics.jobs.timeline import delay_histogram as delay_histogram
     from analytics.report.report import write_report as write_report
     from analytics.session.clocks import ClockOffset as ClockOffset
     from analytics.session.clocks import ClockReport as ClockReport
@@ -73,12 +73,12 @@ _MODULE_OF = {
     **dict.fromkeys(("Following",), "jobs.streaming"),
     **dict.fromkeys(
         (
-            "delay_histogram",
             "direct_from",
             "measure_stretch",
         ),
         "jobs.stretch",
     ),
+    **dict.fromkeys(("delay_histogram",), "jobs.timeline"),
     **dict.fromkeys(("write_report",), "report.report"),
     **dict.fromkeys(
         (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import accumulate
@@ -149,12 +150,11 @@ class Analysis:
         total = sum(counts.values())
         if not total:
             return None
-        below = list(accumulate(counts[each] for each in sorted(counts)))
         bounds = sorted(counts)
+        below = list(accumulate(counts[bound] for bound in bounds))
+        # Less a hair, because 0.95 × 100,000 is a hair above 95,000.
         return {
-            name.removesuffix("_ms"): next(
-                bound for bound, n in zip(bounds, below, strict=True) if n >= math.ceil(part * total)
-            )
+            name.removesuffix("_ms"): bounds[bisect_left(below, math.ceil(part * total - 1e-9))]
             for name, part in PARTS.items()
         }
 

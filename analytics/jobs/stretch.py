@@ -125,18 +125,6 @@ def direct_from(
     return cells.sparkSession.createDataFrame(rows, DIRECT)
 
 
-def delay_histogram(deliveries: DataFrame) -> DataFrame:
-    """Return how many deliveries took how long: session, bucket, up_to_ms and deliveries; buckets grow by 4.4%.
-
-    Leaves out deliveries of a publisher's own events, and those with a time of zero or less.
-    """
-    delay = fn.col("delivered_at_ns") - fn.col("sent_at_ns")
-    live = fn.col("replayed").isNull()
-    timed = deliveries.where(live & (fn.col("publisher") != fn.col("subscriber")) & (delay > 0))
-    counted = timed.groupBy("session", bucket_of(delay).alias("bucket")).agg(fn.count("*").alias("deliveries"))
-    return counted.select("session", "bucket", up_to_ms(fn.col("bucket")).alias("up_to_ms"), "deliveries")
-
-
 def bucket_of(delay_ns: Column) -> Column:
     """Return the bucket of a delay above zero, null for null."""
     return fn.floor(fn.log2(delay_ns.cast("double")) * FINE_BUCKETS).cast("int")

@@ -3,7 +3,7 @@
 Four round regions stand in a ring, and each overlaps with its two neighbours. In each overlap, an *arena*, bots fight
 over chests. A bot says what it does in the region whose middle is nearer, so the events of one arena come through two
 regions, and who watches both must hear them in the order in which everybody else hears them: whoever grabs a chest
-first has the loot, and whoever hits last fells the other. Visitors have figures, which do the same.
+first has the loot, and the last one to hit fells the other. Visitors have figures, which do the same.
 """
 
 from __future__ import annotations

@@ -59,8 +59,7 @@ def _carried(node: NodeState) -> Mapping[str, int | None]:
     found: dict[str, int | None] = {}
     for link in node.links:
         target, number = target_of(link), found.get(target_of(link), 0)
-        known = number is not None and link.sent is not None
-        found[target] = number + link.sent - link.frames if known else None  # type: ignore[operator]  # known says so
+        found[target] = None if number is None or link.sent is None else number + link.sent - link.frames
     return found
 
 

@@ -14,24 +14,9 @@ from adapters.gateway.dashboard.history import OLD_POINTS, RECENT_POINTS, Histor
 from adapters.gateway.dashboard.notes import happened
 from adapters.gateway.dashboard.snapshot import ROWS_MAX, Snapshot, page
 from adapters.redis.networkstate import ConnectionState, LinkState, NetworkState, NodeState, RegionState
-from adapters.redis.probe import ServerState
 from sequencing.plan import Atom, AtomId, Plan
+from tests.servers_seen import SERVER
 
-SERVER = ServerState(
-    run="r1",
-    pid=1,
-    version="7.2.0",
-    role="master",
-    memory_bytes=1_000_000,
-    memory_bytes_max=0,
-    machine_bytes=10**10,
-    memory_policy="noeviction",
-    append_only=True,
-    appendfsync="always",
-    save="",
-    clock_ahead_ms=0.0,
-    round_trip_ms=0.5,
-)
 PATHS = {"forest": ("n1", "n2"), "river": ("n2",), "castle": ("n1", "n2")}
 
 

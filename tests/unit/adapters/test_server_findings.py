@@ -8,27 +8,13 @@ import pytest
 from click.testing import CliRunner
 
 from adapters.redis.examination import Finding
-from adapters.redis.probe import ServerState, _limit_of_readers, product_of
+from adapters.redis.probe import _limit_of_readers, product_of
 from adapters.redis.serverfindings import server_findings
 from cli import doctor as doctor_command
 from cli.doctor import doctor
+from tests.servers_seen import SERVER
 
-FINE = ServerState(
-    run="r1",
-    pid=1,
-    version="7.2.4",
-    role="master",
-    memory_bytes=1_000_000,
-    memory_bytes_max=0,
-    machine_bytes=10**10,
-    memory_policy="noeviction",
-    append_only=True,
-    appendfsync="always",
-    save="",
-    clock_ahead_ms=0.0,
-    round_trip_ms=0.5,
-    loads_truncated=True,
-)
+FINE = replace(SERVER, version="7.2.4", loads_truncated=True)
 
 
 def wrong(**fields: object) -> list[Finding]:

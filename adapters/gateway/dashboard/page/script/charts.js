@@ -6,9 +6,9 @@ import { colour } from "./theme.js";
 const HEIGHT = 160;
 const plots = new Map();
 
-export function showCharts({ history, durations, network }, { anew = false } = {}) {
+export function showCharts({ history, durations, network }, { redraw = false } = {}) {
   const missing = left(network?.totals);
-  if (anew) {
+  if (redraw) {
     plots.forEach(({ plot }) => plot.destroy());
     plots.clear();
   }

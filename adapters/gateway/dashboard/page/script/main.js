@@ -19,8 +19,8 @@ let heardAt = 0; // when the newest state came, by the browser's own clock
 let connection = { is: "connecting" };
 
 theme.start();
-theme.onTheme(() => newest && showCharts(newest, { anew: true }));
-addEventListener("resize", () => newest && showCharts(newest, { anew: true }));
+theme.onTheme(() => newest && showCharts(newest, { redraw: true }));
+addEventListener("resize", () => newest && showCharts(newest, { redraw: true }));
 document.addEventListener("gamecast-token-wanted", async () => {
   await askForToken("");
   state(newest);
