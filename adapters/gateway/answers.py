@@ -8,7 +8,8 @@ from typing import Any
 import orjson
 from aiohttp import web
 
-from adapters.gateway.messages import Code, Refusal, read_json
+from adapters.gateway.messages import read_json
+from adapters.gateway.refusal import Code, Refusal
 from adapters.gateway.settings import GatewayLimits
 
 

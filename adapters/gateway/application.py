@@ -7,16 +7,19 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from pathlib import Path
 
+import orjson
 from aiohttp import web
 
 from adapters.gateway.answers import answer, denial
 from adapters.gateway.audit import AuditLog
+from adapters.gateway.descriptions import asyncapi, openapi
 from adapters.gateway.gateway import GATEWAY, Extension, Gateway
 from adapters.gateway.guard import Guard
-from adapters.gateway.messages import SUBPROTOCOL, Code, Refusal
+from adapters.gateway.messages import SUBPROTOCOL
 from adapters.gateway.ports import NetworkAccess
 from adapters.gateway.publishing import PUBLISHERS, Publishers, publish_batch, publish_one
 from adapters.gateway.reading import history, stream
+from adapters.gateway.refusal import Code, Refusal
 from adapters.gateway.replaycache import ReplayCache
 from adapters.gateway.revocations import LOOK_S
 from adapters.gateway.session import Session
@@ -25,11 +28,11 @@ from sequencing.errors import GamecastError
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
-OPENAPI = Path(__file__).with_name("openapi.json")
 CLIENT = Path(__file__).with_name("client")
 CLIENT_FILES = {
     "gamecast.js": "text/javascript; charset=utf-8",
     "gamecast.d.ts": "text/plain; charset=utf-8",
+    "messages.d.ts": "text/plain; charset=utf-8",
 }
 TIDY_S = 5.0
 TOO_MANY_OF_ONE = "this address has too many requests in progress: close some, or try again later"
@@ -58,17 +61,16 @@ def make_application(
     application.router.add_post("/v1/events", publish_batch)
     application.router.add_get("/v1/regions/{region}/events", history)
     application.router.add_post("/v1/regions/{region}/events", publish_one)
-    application.router.add_get("/v1/openapi.json", _file(OPENAPI, "application/json"))
+    for name, describe in (("openapi", openapi), ("asyncapi", asyncapi)):
+        application.router.add_get(f"/v1/{name}.json", _file(orjson.dumps(describe()), "application/json"))
     for name, kind in CLIENT_FILES.items():
-        application.router.add_get(f"/client/{name}", _file(CLIENT / name, kind))
+        application.router.add_get(f"/client/{name}", _file((CLIENT / name).read_bytes(), kind))
     for extend in extensions:
         extend(application, gateway)
     return application
 
 
-def _file(file: Path, kind: str) -> Handler:
-    body = file.read_bytes()
-
+def _file(body: bytes, kind: str) -> Handler:
     async def serve(request: web.Request) -> web.Response:
         headers = {"Content-Type": kind, "Cache-Control": "no-cache", "Access-Control-Allow-Origin": "*"}
         return web.Response(body=body, headers=headers)

@@ -9,7 +9,8 @@ from typing import Any
 from adapters.gateway.ended import Ended
 from adapters.gateway.grants import Grant
 from adapters.gateway.historybudget import HistoryBudget
-from adapters.gateway.messages import PROTOCOL, Close
+from adapters.gateway.refusal import Close
+from adapters.gateway.schema import PROTOCOL
 from adapters.gateway.settings import GatewayLimits
 
 

@@ -19,10 +19,10 @@ from adapters.gateway.grants import ANYBODY, SEPARATOR, Grant, Subject, Subjects
 from adapters.gateway.guard import Guard
 from adapters.gateway.hooks import Hooks
 from adapters.gateway.listening import Addresses
-from adapters.gateway.messages import Close, Code, Refusal
 from adapters.gateway.metrics import GatewayMetrics
 from adapters.gateway.parked import KeptPlaces, ParkedSession
 from adapters.gateway.ports import Connection, NetworkAccess
+from adapters.gateway.refusal import Close, Code, Refusal
 from adapters.gateway.regions import check_visible
 from adapters.gateway.replaycache import ReplayCache
 from adapters.gateway.revocations import Revocation

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from adapters.gateway.messages import Code, Refusal
+from adapters.gateway.refusal import Code, Refusal
 from adapters.gateway.regions import RegionPatterns
 from adapters.gateway.settings import GatewayLimits
 

@@ -11,7 +11,7 @@ from aiohttp import web
 
 from adapters.gateway.grants import ANYBODY, Grant, anybody
 from adapters.gateway.keyurl import FIRST_RETRY_S, RETRY_S, WAIT_S_MAX, KeyUrl
-from adapters.gateway.messages import Close, Code, Refusal
+from adapters.gateway.refusal import Close, Code, Refusal
 from adapters.gateway.replaycache import ReplayCache
 from adapters.gateway.revocations import Revocation, Revocations
 from adapters.gateway.settings import GatewaySettings, is_loopback, unmapped

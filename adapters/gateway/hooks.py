@@ -25,8 +25,9 @@ import pybreaker
 
 from adapters.gateway.grants import ANYBODY, Grant
 from adapters.gateway.listening import SeldomLog
-from adapters.gateway.messages import Code, Refusal, read_json, read_payload, read_region, written_about
+from adapters.gateway.messages import read_json, read_payload, read_region, written_about
 from adapters.gateway.metrics import GatewayMetrics
+from adapters.gateway.refusal import Code, Refusal
 from adapters.gateway.settings import GatewayLimits, GatewaySettings, HookName, HookSettings
 
 logger = logging.getLogger("gamecast.gateway")

@@ -19,8 +19,9 @@ from adapters.gateway.eventmessages import acks_messages, events_message, said
 from adapters.gateway.eventtexts import Told, parted, visible
 from adapters.gateway.gateway import Gateway
 from adapters.gateway.grants import Bucket
-from adapters.gateway.messages import Close, Code, Refusal, message_id
+from adapters.gateway.messages import message_id
 from adapters.gateway.parked import ParkedSession
+from adapters.gateway.refusal import Close, Code, Refusal
 from adapters.gateway.states import RegionState, keys_in, opened
 
 REPLIES_MAX = 1_024

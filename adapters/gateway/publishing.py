@@ -18,8 +18,9 @@ from adapters.gateway.ended import ENDS_CONNECTION
 from adapters.gateway.gateway import GATEWAY, Gateway
 from adapters.gateway.grants import ANYBODY, SEPARATOR, Grant
 from adapters.gateway.hooks import CALLS_AT_ONCE
-from adapters.gateway.messages import Code, Refusal, read_about, read_payload, read_places, read_region
+from adapters.gateway.messages import read_publication, read_region
 from adapters.gateway.ports import Connection
+from adapters.gateway.refusal import Code, Refusal
 from sequencing.errors import GamecastError
 from sequencing.names import GUEST
 
@@ -74,19 +75,17 @@ class _Event(NamedTuple):
 
 
 def _event(gateway: Gateway, grant: Grant, document: Any) -> _Event:
-    if not isinstance(document, dict):
-        raise Refusal(Code.MALFORMED, "an event must be an object")
-    region, regions = read_places(document)
-    for each in regions or (region,):
+    event = read_publication(document)
+    for each in event.regions or (event.region,):
         grant.require_write(each)
-    payload, payload_bytes = read_payload(document)
-    about = read_about(document, regions)
     limits = gateway.settings.limits
     most = min(grant.payload_bytes_max or limits.payload_bytes_max, limits.payload_bytes_max)
-    if payload_bytes > most:
-        raise Refusal(Code.TOO_LARGE, f"the payload has {payload_bytes} bytes, and the limit is {most}", status=413)
-    gateway.metrics.published(region, payload_bytes)
-    return _Event(region, payload, about, regions)
+    if event.payload_bytes > most:
+        raise Refusal(
+            Code.TOO_LARGE, f"the payload has {event.payload_bytes} bytes, and the limit is {most}", status=413
+        )
+    gateway.metrics.published(event.region, event.payload_bytes)
+    return _Event(event.region, event.payload, event.about, event.regions)
 
 
 async def _publish(request: web.Request, grant: Grant, events: Sequence[_Event]) -> list[dict[str, Any]]:

@@ -16,8 +16,9 @@ from adapters.gateway.eventtexts import Told, parted
 from adapters.gateway.gateway import GATEWAY, Gateway
 from adapters.gateway.grants import Grant
 from adapters.gateway.historybudget import HistoryBudget
-from adapters.gateway.messages import Code, Refusal, read_position, read_region
+from adapters.gateway.messages import read_position, read_region
 from adapters.gateway.ports import Connection
+from adapters.gateway.refusal import Code, Refusal
 from adapters.gateway.states import encoded, keys_in
 from sequencing.errors import GamecastError, InvalidInput, Superseded, TooSlow
 

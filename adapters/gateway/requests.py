@@ -15,9 +15,10 @@ from adapters.gateway.ended import ENDS_CONNECTION, Ended
 from adapters.gateway.eventmessages import position_text
 from adapters.gateway.gateway import Gateway
 from adapters.gateway.hooks import CALLS_AT_ONCE
-from adapters.gateway.messages import Close, Code, Hello, Ping, Publish, Refusal, names_in, read_json, read_message
+from adapters.gateway.messages import Hello, Ping, Publish, names_in, read_json, read_message
 from adapters.gateway.outbox import Outbox
 from adapters.gateway.parked import ParkedSession
+from adapters.gateway.refusal import Close, Code, Refusal
 from adapters.gateway.resumption import Resumption
 from adapters.gateway.retries import Retries
 from adapters.gateway.subscriptions import Subscriptions

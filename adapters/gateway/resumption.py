@@ -8,9 +8,10 @@ from collections.abc import Mapping
 from adapters.gateway.caller import Caller
 from adapters.gateway.ended import ABNORMAL
 from adapters.gateway.gateway import Gateway
-from adapters.gateway.messages import Close, Position
+from adapters.gateway.messages import Position
 from adapters.gateway.outbox import Outbox
 from adapters.gateway.parked import ParkedSession
+from adapters.gateway.refusal import Close
 from sequencing.errors import NetworkError, Superseded
 
 COMES_BACK = frozenset({1000, ABNORMAL, Close.SUPERSEDED})

@@ -9,9 +9,10 @@ from typing import Any, NamedTuple
 import orjson
 
 from adapters.gateway.eventmessages import position_text
-from adapters.gateway.messages import Code, Publish, Refusal
+from adapters.gateway.messages import Publish
 from adapters.gateway.parked import ParkedSession
 from adapters.gateway.ports import NetworkAccess
+from adapters.gateway.refusal import Code, Refusal
 
 SCAN_EVENTS_MAX = 200_000
 """How far back a region is searched for an event that may have been published before; older events stay uncertain."""

@@ -16,7 +16,7 @@ from aiohttp.http_exceptions import HttpProcessingError
 
 from adapters.gateway.gateway import GATEWAY
 from adapters.gateway.listening import BACKLOG, Admission, Listener, Turns, connections_bound
-from adapters.gateway.messages import Code
+from adapters.gateway.refusal import Code
 from adapters.gateway.settings import GatewayLimits
 from adapters.gateway.tls import TlsFiles
 from sequencing.errors import UsageError

@@ -24,9 +24,10 @@ from adapters.gateway.caller import Caller
 from adapters.gateway.ended import ABNORMAL, Ended, forget_frames, is_cancelled, most_telling
 from adapters.gateway.gateway import Gateway
 from adapters.gateway.grants import Grant
-from adapters.gateway.messages import Close, Code, Hello, Refusal, read_json, read_message
+from adapters.gateway.messages import Hello, read_json, read_message
 from adapters.gateway.outbox import Outbox
 from adapters.gateway.parked import ParkedSession
+from adapters.gateway.refusal import Close, Code, Refusal
 from adapters.gateway.requests import Requests
 from adapters.gateway.resumption import Resumption
 from adapters.gateway.subscriptions import Subscriptions

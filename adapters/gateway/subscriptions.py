@@ -9,9 +9,10 @@ from adapters.gateway.caller import Caller
 from adapters.gateway.ended import ENDS_CONNECTION
 from adapters.gateway.eventmessages import position_text
 from adapters.gateway.gateway import Gateway
-from adapters.gateway.messages import Code, Position, Refusal, Subscribe, Unsubscribe, position_of
+from adapters.gateway.messages import Position, Subscribe, Unsubscribe, position_of
 from adapters.gateway.outbox import Outbox
 from adapters.gateway.parked import ParkedSession
+from adapters.gateway.refusal import Code, Refusal
 from adapters.gateway.resumption import Resumption
 from sequencing.errors import GamecastError, TooSlow, UsageError
 

@@ -24,7 +24,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey, RSAPublicKey
 
 from adapters.gateway.grants import ANYBODY, SEPARATOR, Grant
-from adapters.gateway.messages import Code, Refusal
+from adapters.gateway.refusal import Code, Refusal
 from adapters.gateway.regions import RegionPatterns, check_visible
 from sequencing.errors import GamecastError, InvalidName, UsageError
 from sequencing.names import check_connection_name

@@ -17,7 +17,13 @@ const NODE = (load) => `if (!globalThis.WebSocket) {
 
 rmSync(dist, { recursive: true, force: true });
 mkdirSync(dist);
-for (const [from, to] of [["gamecast.js", "gamecast.js"], ["gamecast.d.ts", "gamecast.d.ts"], ["gamecast.d.ts", "gamecast.d.cts"]]) {
+const files = {
+  "gamecast.js": "gamecast.js",
+  "gamecast.d.ts": "gamecast.d.ts",
+  "gamecast.d.cts": "gamecast.d.ts",
+  "messages.d.ts": "messages.d.ts",
+};
+for (const [to, from] of Object.entries(files)) {
   copyFileSync(new URL(from, source), new URL(to, dist));
 }
 copyFileSync(new URL("../../LICENSE", here), new URL("LICENSE", here));

@@ -14,7 +14,9 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from adapters.gateway.messages import PROTOCOL, Close, Refusal, position_of, read_message
+from adapters.gateway.messages import position_of, read_message
+from adapters.gateway.refusal import Close, Refusal
+from adapters.gateway.schema import PROTOCOL
 from laboratory.conformance.log import (
     Asked,
     Closed,

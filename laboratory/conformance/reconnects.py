@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from adapters.gateway.messages import Close, Code, Hello, Subscribe
+from adapters.gateway.messages import Hello, Subscribe
+from adapters.gateway.refusal import Close, Code
 from laboratory.conformance.log import CHECK_S
 from laboratory.conformance.playing import Play, Scenarios
 from laboratory.conformance.server import Connection

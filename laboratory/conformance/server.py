@@ -20,19 +20,18 @@ from adapters.gateway.eventtexts import EventTexts, parted, visible
 from adapters.gateway.grants import anybody
 from adapters.gateway.messages import (
     SUBPROTOCOL,
-    Code,
     Hello,
     Message,
     Ping,
     Position,
     Publish,
-    Refusal,
     Subscribe,
     Unsubscribe,
     position_of,
     read_json,
     read_message,
 )
+from adapters.gateway.refusal import Code, Refusal
 from adapters.gateway.settings import GatewayLimits
 from adapters.gateway.states import RegionState
 from gamecast.event import Event

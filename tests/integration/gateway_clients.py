@@ -10,13 +10,16 @@ from io import StringIO
 from typing import Any, Self
 
 import aiohttp
+import msgspec
 from aiohttp import web
 
+from adapters.gateway import schema
 from adapters.gateway.application import make_application
 from adapters.gateway.audit import AuditLog
 from adapters.gateway.gateway import GATEWAY, Extension, Gateway
 from adapters.gateway.guard import Guard
 from adapters.gateway.ports import WhenBehind
+from adapters.gateway.refusal import Code
 from adapters.gateway.replaycache import RedisReplayCache
 from adapters.gateway.serving import serving
 from adapters.gateway.settings import GatewayLimits, GatewaySettings, IPNetwork
@@ -92,6 +95,21 @@ async def running_gateway(
     )
     async with serving(application, tls) as url:
         yield Running(url, application, audit)
+
+
+def check_sent(said: dict[str, Any]) -> None:
+    """Check that a message of a gateway is as in the schema, with no other field."""
+    message = msgspec.convert(said, schema.ServerMessage)
+    if isinstance(message, schema.Events):
+        for item in message.events:
+            kind = schema.State if "state" in item else schema.Gap if "gap" in item else schema.Event
+            checked = msgspec.convert(item, kind)
+            for fields in schema.EXACTLY_ONE.get(kind.__name__, ()):
+                assert sum(field in item for field in fields) == 1, item
+            if isinstance(checked, schema.State):
+                assert all(("payload" in it) + ("base64" in it) + ("gap" in it) == 1 for it in item["state"].values())
+    elif isinstance(message, schema.ErrorMessage):
+        assert message.code in set(Code), message.code
 
 
 async def until_listening(stderr: asyncio.StreamReader) -> None:
@@ -193,6 +211,7 @@ class Socket:
         self._note(json.loads(message.data))
 
     def _note(self, said: dict[str, Any]) -> None:
+        check_sent(said)
         if said["type"] == "events":
             for event in said["events"]:
                 self.events.append(event)

@@ -28,7 +28,7 @@ from adapters.gateway.dashboard.snapshot import (
 from adapters.gateway.gateway import Extension, Gateway
 from adapters.gateway.grants import Grant
 from adapters.gateway.lag import lags
-from adapters.gateway.messages import Code, Refusal
+from adapters.gateway.refusal import Code, Refusal
 from adapters.redis.networkstate import NetworkState
 from adapters.redis.survey import survey
 from adapters.wording import counted

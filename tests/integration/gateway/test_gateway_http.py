@@ -6,7 +6,6 @@ import asyncio
 import base64
 import json
 import re
-from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -15,10 +14,11 @@ from aiohttp import web
 
 import gamecast
 from adapters.embedded.server import EmbeddedServer
+from adapters.gateway.descriptions import asyncapi, openapi
 from adapters.gateway.publishing import PENDING_S
 from tests.integration.gateway_clients import running_gateway
 
-OPENAPI: dict[str, Any] = json.loads((Path(__file__).parents[3] / "adapters" / "gateway" / "openapi.json").read_bytes())
+OPENAPI: dict[str, Any] = json.loads(orjson.dumps(openapi()))
 
 
 def complaint(value: Any, schema: dict[str, Any], where: str = "$") -> str | None:
@@ -72,6 +72,8 @@ async def test_the_description_names_every_route_and_resolves_all_its_references
     async with running_gateway(shared_redis.url) as running, aiohttp.ClientSession() as client:
         async with client.get(running.url + "/v1/openapi.json") as response:
             assert await response.json() == OPENAPI
+        async with client.get(running.url + "/v1/asyncapi.json") as response:
+            assert await response.json() == asyncapi()
         routes = {
             (route.resource.canonical, route.method.lower())
             for route in running.application.router.routes()

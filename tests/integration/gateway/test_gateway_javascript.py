@@ -239,7 +239,7 @@ async def test_types_are_served_beside_it(shared_redis: EmbeddedServer) -> None:
     import aiohttp
 
     async with running_gateway(shared_redis.url) as running, aiohttp.ClientSession() as client:
-        for name in ("gamecast.js", "gamecast.d.ts"):
+        for name in ("gamecast.js", "gamecast.d.ts", "messages.d.ts"):
             async with client.get(f"{running.url}/client/{name}") as response:
                 assert await response.read() == (CLIENT / name).read_bytes()
         async with Socket.open(running.url) as socket:

@@ -13,9 +13,10 @@ import pytest
 import gamecast
 from adapters.embedded.server import EmbeddedServer
 from adapters.gateway.eventtexts import Told
-from adapters.gateway.messages import Code, Publish, Refusal
+from adapters.gateway.messages import Publish
 from adapters.gateway.parked import KeptPlaces, ParkedSession
 from adapters.gateway.ports import Page
+from adapters.gateway.refusal import Code, Refusal
 from adapters.gateway.retries import Retries
 from adapters.gateway.settings import GatewayLimits
 from adapters.redis.survey import survey

@@ -147,7 +147,7 @@ def test_its_version_and_its_files_are_those_of_gamecast(tarball: Path) -> None:
     assert about["version"] == (f"{number}-{kind}.{count}" if kind else number)
     assert "dependencies" not in about
     dist = tarball.parent / PACKAGE / "dist"
-    for name in ("gamecast.js", "gamecast.d.ts"):
+    for name in ("gamecast.js", "gamecast.d.ts", "messages.d.ts"):
         assert (dist / name).read_bytes() == (CLIENT / name).read_bytes(), "the package is what the gateway serves"
 
 

@@ -16,8 +16,9 @@ from adapters.gateway.eventmessages import encode_event
 from adapters.gateway.eventtexts import EventTexts
 from adapters.gateway.grants import Bucket, Grant, Subjects
 from adapters.gateway.guard import Guard
-from adapters.gateway.messages import Refusal, read_json, read_message
+from adapters.gateway.messages import read_json, read_message
 from adapters.gateway.metrics import OTHER, BoundedLabels
+from adapters.gateway.refusal import Refusal
 from adapters.gateway.regions import RegionPatterns, check_public_region
 from adapters.gateway.replaycache import MemoryReplayCache
 from adapters.gateway.settings import GatewayLimits, GatewaySettings, parse_limits

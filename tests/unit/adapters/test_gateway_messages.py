@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
+import msgspec
 import pytest
 
+from adapters.gateway.descriptions import asyncapi, openapi
 from adapters.gateway.eventmessages import acks_messages
-from adapters.gateway.messages import Hello, Refusal, Subscribe, read_message
+from adapters.gateway.messages import Hello, Publish, Subscribe, read_message
+from adapters.gateway.refusal import CLOSES, MEANINGS, Close, Code, Refusal
+from tests.integration.gateway_clients import check_sent
 
 
 def test_a_float_without_a_fraction_is_an_integer() -> None:
@@ -42,3 +47,73 @@ def test_acks_are_split_into_messages_of_a_size(bytes_max: int) -> None:
     largest = max(map(len, messages))
     assert largest <= bytes_max if bytes_max > 100 else len(messages) == len(acks)
     assert list(acks_messages([], bytes_max)) == []
+
+
+@pytest.mark.parametrize(
+    ("document", "code", "text"),
+    [
+        (
+            {"type": "publish", "region": ["forest"], "payload": 1},
+            Code.INVALID_REGION,
+            "a region must be a string",
+        ),
+        ({"type": "publish", "regions": "forest", "payload": 1}, Code.MALFORMED, "a list of 1 to 64 regions"),
+        ({"type": "publish", "regions": ["forest", 7], "payload": 1}, Code.INVALID_REGION, "a region must be a string"),
+        ({"type": "publish", "region": "forest", "base64": 7}, Code.INVALID_PAYLOAD, "base64 must be a base64 string"),
+        ({"type": "publish", "region": "forest", "payload": 1, "key": 7}, Code.INVALID_KEY, "a key must be a string"),
+        ({"type": "publish", "region": "forest", "payload": 1, "only_if": {"door": 7}}, Code.MALFORMED, "'3-120'"),
+        (
+            {"type": "publish", "region": "forest", "payload": 1, "only_if": {"a": {"b": None}}},
+            Code.MALFORMED,
+            "only_if",
+        ),
+        (
+            {"type": "publish", "region": "forest", "payload": 1, "retry": 1},
+            Code.MALFORMED,
+            "true or false",
+        ),
+        ({"type": "subscribe"}, Code.MALFORMED, "regions must be a list"),
+        ({"type": "hello", "token": 7}, Code.MALFORMED, "token must be a string"),
+    ],
+)
+def test_a_message_of_another_shape_is_refused_with_its_code(document: dict[str, Any], code: Code, text: str) -> None:
+    with pytest.raises(Refusal) as refused:
+        read_message(document)
+    assert (refused.value.code, text in refused.value.message) == (code, True), refused.value.message
+
+
+def test_unknown_fields_of_clients_are_ignored_and_payloads_are_kept_as_they_are() -> None:
+    payload = {"id": 1.0, "since": 2.0}
+    event = read_message({"type": "publish", "region": "forest", "payload": payload, "tomorrow": 1})
+    assert isinstance(event, Publish)
+    assert event.payload is payload
+
+
+def test_every_code_has_a_meaning() -> None:
+    assert set(MEANINGS) == set(Code)
+    assert set(CLOSES) == {value for name, value in vars(Close).items() if name.isupper()}
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"type": "pong", "id": 1, "tomorrow": 1},
+        {"type": "acks", "acks": [{"id": 1, "region": "forest"}]},
+        {"type": "events", "events": [{"region": "forest", "position": "3-1", "sender": "a", "sent_at_ms": 1.0}]},
+        {"type": "events", "events": [{"region": "forest", "position": "3", "gap": {}}]},
+        {"type": "error", "code": "odd", "message": "", "retriable": False, "definite": True},
+    ],
+)
+def test_what_a_gateway_must_not_send_is_noticed(message: dict[str, Any]) -> None:
+    with pytest.raises((msgspec.ValidationError, AssertionError)):
+        check_sent(message)
+
+
+@pytest.mark.parametrize("description", [openapi(), asyncapi()])
+def test_all_references_of_a_description_lead_somewhere(description: dict[str, Any]) -> None:
+    references = re.findall(r'"\$ref": "#/([^"]+)"', json.dumps(description))
+    assert references
+    for reference in references:
+        found: Any = description
+        for part in reference.split("/"):
+            found = found[part]

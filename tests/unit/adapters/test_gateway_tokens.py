@@ -20,7 +20,7 @@ from jwt.algorithms import ECAlgorithm, RSAAlgorithm
 
 from adapters.gateway.gateway import Gateway
 from adapters.gateway.keyurl import KeyUrl
-from adapters.gateway.messages import Code, Refusal
+from adapters.gateway.refusal import Code, Refusal
 from adapters.gateway.tokens import KeyFile, Keys, mint, new_key, public_half, verify
 from sequencing.errors import UsageError
 

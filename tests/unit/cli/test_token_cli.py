@@ -10,7 +10,7 @@ import orjson
 import pytest
 from click.testing import CliRunner, Result
 
-from adapters.gateway.messages import Refusal
+from adapters.gateway.refusal import Refusal
 from adapters.gateway.tokens import Keys, verify
 from cli.token import token
 from sequencing.errors import UsageError

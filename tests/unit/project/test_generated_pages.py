@@ -15,13 +15,26 @@ DOCS = Path(__file__).resolve().parents[3] / "docs"
 PAGE = (DOCS / "api.md").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("name", ["api", "states"])
-def test_a_generated_page_is_what_its_script_prints(name: str) -> None:
+@pytest.mark.parametrize(
+    ("arguments", "page"),
+    [
+        (["api"], "docs/api.md"),
+        (["states"], "docs/states.md"),
+        (["messages"], "docs/messages.md"),
+        (["messages", "--types"], "adapters/gateway/client/messages.d.ts"),
+    ],
+)
+def test_a_generated_page_is_what_its_script_prints(arguments: list[str], page: str) -> None:
+    name, *options = arguments
     printed = subprocess.run(
-        [sys.executable, "-X", "utf8", str(DOCS / f"make_{name}.py")], capture_output=True, check=True, encoding="utf-8"
+        [sys.executable, "-X", "utf8", str(DOCS / f"make_{name}.py"), *options],
+        capture_output=True,
+        check=True,
+        encoding="utf-8",
     ).stdout
-    page = (DOCS / f"{name}.md").read_text(encoding="utf-8")
-    assert printed == page, f"run `.venv/bin/python docs/make_{name}.py > docs/{name}.md`"
+    assert printed == (DOCS.parent / page).read_text(encoding="utf-8"), (
+        f"run `.venv/bin/python docs/make_{name}.py {' '.join(options)} > {page}`"
+    )
 
 
 def test_the_page_has_everything_that_gamecast_exports() -> None:

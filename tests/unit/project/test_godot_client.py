@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from adapters.gateway.messages import PROTOCOL, Close
+from adapters.gateway.refusal import Close
+from adapters.gateway.schema import PROTOCOL
 from gamecast.version import __version__
 
 ADDON = Path(__file__).parents[3] / "clients" / "godot" / "addons" / "gamecast"
