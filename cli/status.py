@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import click
@@ -12,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from adapters.gateway.dashboard.rates import link_rates, node_rates, region_rates
 from adapters.redis.findings import affected_by
 from adapters.redis.networkstate import NetworkState, NodeState
 from adapters.redis.survey import survey
@@ -27,23 +29,49 @@ PIPED_WIDTH = 10_000
 @click.command()
 @click.argument("url", envvar="GAMECAST_URL")
 @click.option("--regions", is_flag=True, help="List the regions: path, frames kept, last number.")
+@click.option(
+    "--rates",
+    "rates_s",
+    type=click.FloatRange(0.1, 60.0),
+    metavar="SECONDS",
+    help="Survey twice, so long apart, and show events per second, by node, link and (with --regions) region.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
 @click.pass_context
-def status(context: click.Context, url: str, *, regions: bool, as_json: bool) -> None:
+def status(context: click.Context, url: str, *, regions: bool, rates_s: float | None, as_json: bool) -> None:
     """Show a network, without joining it or changing anything.
 
     Exit status: 0 if all nodes answer, 2 for wrong use, 3 if a node or the control Redis is unavailable.
     """
-    network = asyncio.run(survey(require_reachable(url), regions=regions))
+    network, rates = asyncio.run(_surveyed(require_reachable(url), regions=regions, rates_s=rates_s))
     if as_json:
-        click.echo(orjson.dumps(_document(network, with_regions=regions), option=orjson.OPT_INDENT_2))
+        click.echo(orjson.dumps(_document(network, rates, with_regions=regions), option=orjson.OPT_INDENT_2))
     else:
-        _tell(network, with_regions=regions)
+        _tell(network, rates, with_regions=regions)
     if any(node.server is None for node in network.nodes):
         context.exit(INFRASTRUCTURE)
 
 
-def _document(network: NetworkState, *, with_regions: bool) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class _Rates:
+    """Events or frames per second between two surveys; what was not measured is missing."""
+
+    nodes: Mapping[str, float]
+    links: Mapping[tuple[str, str], float]
+    regions: Mapping[str, float]
+
+
+async def _surveyed(url: str, *, regions: bool, rates_s: float | None) -> tuple[NetworkState, _Rates | None]:
+    if rates_s is None:
+        return await survey(url, regions=regions), None
+    before = await survey(url, regions=True)
+    await asyncio.sleep(rates_s)
+    now = await survey(url, regions=True)
+    by_region = region_rates(before, now)
+    return now, _Rates(node_rates(before, now, by_region), link_rates(before, now), by_region)
+
+
+def _document(network: NetworkState, rates: _Rates | None, *, with_regions: bool) -> dict[str, Any]:
     plan, transition = network.plan, network.transition
     found: dict[str, Any] = {
         "url": network.where,
@@ -72,7 +100,7 @@ def _document(network: NetworkState, *, with_regions: bool) -> dict[str, Any]:
         },
         "leader": {"token": network.leader or None, "lease_ends_in_ms": network.lease_ms},
         "unplaced": sorted(network.unplaced, key=natural),
-        "nodes": [_node(node) for node in network.nodes],
+        "nodes": [_node(node, rates) for node in network.nodes],
         "connections": [
             {
                 "name": each.name,
@@ -95,14 +123,19 @@ def _document(network: NetworkState, *, with_regions: bool) -> dict[str, Any]:
                 "egress_frames": region.frames,
                 "last": region.last,
                 "drawn": region.drawn,
+                **({} if rates is None else {"events_per_s": rates.regions.get(region.name)}),
             }
             for region in network.regions
         ]
     return found
 
 
-def _node(node: NodeState) -> dict[str, Any]:
+def _node(node: NodeState, rates: _Rates | None) -> dict[str, Any]:
     server = node.server
+    measured: dict[str, Any] = {}
+    if rates is not None:
+        links = {target: rate for (source, target), rate in rates.links.items() if source == node.name}
+        measured = {"events_per_s": rates.nodes.get(node.name), "links_frames_per_s": links}
     return {
         "name": node.name,
         "url": node.where,
@@ -120,20 +153,21 @@ def _node(node: NodeState) -> dict[str, Any]:
         "lacking": sorted(node.lacking, key=natural),
         "links": {link.target: link.frames for link in node.links},
         "unread": list(node.unread),
+        **measured,
     }
 
 
-def _tell(network: NetworkState, *, with_regions: bool) -> None:
+def _tell(network: NetworkState, rates: _Rates | None, *, with_regions: bool) -> None:
     console = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
     if not console.is_terminal:
         console.width = PIPED_WIDTH
     for line in _summary(network):
         console.print(line)
-    tables = [_nodes(network)]
+    tables = [_nodes(network, rates)]
     if network.connections:
         tables.append(_connections(network))
     if with_regions and network.regions:
-        tables.append(_regions(network))
+        tables.append(_regions(network, rates))
     for table in tables:
         for column in table.columns:
             column.overflow = "fold"
@@ -173,17 +207,23 @@ def _summary(network: NetworkState) -> Iterator[str]:
         yield f"Leader: {printable(network.leader)} (the lease ends in {network.lease_ms / 1000:.1f} s)"
 
 
-def _nodes(network: NetworkState) -> Table:
+def _nodes(network: NetworkState, rates: _Rates | None) -> Table:
     table = Table("node", "at", "plan", "memory", "steps", "waiting on links")
-    for column in table.columns[2:5]:
+    if rates is not None:
+        table.add_column("events/s")
+        table.add_column("frames/s on links")
+    for column in (*table.columns[2:5], *table.columns[6:7]):
         column.justify = "right"
     for node in network.nodes:
         if node.server is None:
-            table.add_row(
-                printable(node.name), printable(node.where), Text("not reachable", style="bold red"), "", "", ""
-            )
+            table.add_row(printable(node.name), printable(node.where), Text("not reachable", style="bold red"))
             continue
         waiting = ", ".join(f"{link.frames:,} → {printable(link.target)}" for link in node.links if link.frames)
+        measured = []
+        if rates is not None:
+            links = {target: rate for (source, target), rate in rates.links.items() if source == node.name}
+            carried = (f"{_rate(links[target])} → {printable(target)}" for target in sorted(links, key=natural))
+            measured = [_rate(rates.nodes.get(node.name)), ", ".join(carried) or "none"]
         table.add_row(
             printable(node.name),
             printable(node.where),
@@ -191,8 +231,13 @@ def _nodes(network: NetworkState) -> Table:
             _memory(node.server.memory_bytes),
             f"{node.steps:,}",
             waiting or "none",
+            *measured,
         )
     return table
+
+
+def _rate(per_s: float | None) -> str:
+    return "?" if per_s is None else f"{per_s:,.1f}"
 
 
 def _connections(network: NetworkState) -> Table:
@@ -207,14 +252,17 @@ def _connections(network: NetworkState) -> Table:
     return table
 
 
-def _regions(network: NetworkState) -> Table:
+def _regions(network: NetworkState, rates: _Rates | None) -> Table:
     table = Table("region", "path", "frames kept", "last number")
+    if rates is not None:
+        table.add_column("events/s")
     for column in table.columns[2:]:
         column.justify = "right"
     for region in network.regions:
         frames = "?" if region.frames is None else f"{region.frames:,}"
         last = "?" if region.last is None else f"{region.epoch}-{region.last}" if region.last else "none"
-        table.add_row(printable(region.name), " → ".join(region.path), frames, last)
+        measured = [] if rates is None else [_rate(rates.regions.get(region.name))]
+        table.add_row(printable(region.name), " → ".join(region.path), frames, last, *measured)
     return table
 
 

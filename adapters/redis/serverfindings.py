@@ -13,6 +13,9 @@ MEMORY_WARNING, MEMORY_PROBLEM = 0.8, 0.95
 _FORBIDDEN = ("NOPERM", "can't run this command", "can't access", "ACL failure")
 """What servers say, in scripts the second and third up to Redis 7.0 and the last since 7.2."""
 
+_NO_LUA = "Could not find scripting engine"
+"""What Valkey says since 9.1, where Lua is a module, which may be missing."""
+
 _LIMITED = "publisher", "subscriber", "relay", "gateway", "watcher", "operator"
 """Users that `adapters.redis.users` makes: each may do its part only."""
 
@@ -127,6 +130,10 @@ def access_findings(name: str, may: AccessState) -> Finding:
     if may.user in _LIMITED:
         seen = f"{who} may not do all that gamecast does: {may.refused}"
         return Finding("warning", name, seen, "this is as `gamecast users` makes it: repeat this as the user `manager`")
+    if _NO_LUA in may.refused:
+        seen = "runs no Lua scripts, with which gamecast does all its work"
+        advice = "load Valkey's Lua module: loadmodule …/libvalkeylua.so in valkey.conf, if it is not built in"
+        return Finding("problem", name, seen, advice)
     if any(words in may.refused for words in _FORBIDDEN):
         advice = f"grant it: ACL SETUSER {may.user or 'NAME'} ~gamecast:* +@all -@admin -@dangerous +info"
     else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
@@ -11,7 +12,9 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import click
+import kubernetes_validate
 import pytest
+import yaml
 
 import gamecast
 from adapters.embedded.replicated import online_replicas
@@ -75,14 +78,53 @@ def test_the_alerts_are_rules_that_fire_when_they_should(command: str) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_the_alerts_use_metrics_that_a_gateway_has() -> None:
-    used = set(re.findall(r"\bgamecast_\w+", (DEPLOY / "prometheus" / "alerts.yaml").read_text()))
+def expressions(dashboard: str) -> list[str]:
+    """Return the queries of a dashboard's panels, none of which may cover another."""
+    panels = json.loads(dashboard)["panels"]
+    places = [(panel["gridPos"]["x"], panel["gridPos"]["y"]) for panel in panels]
+    assert len(set(places)) == len({panel["id"] for panel in panels}) == len(panels)
+    return [target["expr"] for panel in panels for target in panel["targets"]]
+
+
+@pytest.mark.parametrize("file", ["deploy/prometheus/alerts.yaml", "docs/grafana-dashboard.json"])
+def test_alerts_and_panels_use_metrics_that_a_gateway_has(file: str) -> None:
+    text = (DEPLOY.parent / file).read_text()
+    used = set(re.findall(r"\bgamecast_\w+", text if file.endswith("yaml") else " ".join(expressions(text))))
+    assert len(used) > 5
     folder = Path(__file__).parents[3] / "adapters" / "gateway"
     text = "".join((folder / name).read_text() for name in ("metrics.py", "networkmetrics.py"))
     made = set(re.findall(r'"(gamecast_\w+)"', text)) | {
         f"gamecast_gateway_{name}" for name in re.findall(r'\("(\w+)", "', text)
     }
     assert {name.removesuffix("_total").removesuffix("_bucket") for name in used} <= made
+
+
+def test_kubernetes_takes_the_manifests_and_gamecast_their_arguments() -> None:
+    documents = list(yaml.safe_load_all((DEPLOY / "kubernetes" / "gamecast.yaml").read_text()))
+    for document in documents:
+        kubernetes_validate.validate(document, "1.31", strict=True)
+    templates = [each["spec"]["template"] for each in documents if each["kind"] in ("Deployment", "StatefulSet")]
+    containers = [container for template in templates for container in template["spec"]["containers"]]
+    for container in containers:
+        if container["image"].startswith("registry.example/gamecast"):
+            accepted_options(container["args"])
+        ports = {port["name"] for port in container["ports"]} if "ports" in container else set()
+        assert {probe["httpGet"]["port"] for probe in container.values() if "httpGet" in probe} <= ports
+    labels = [template["metadata"]["labels"] for template in templates]
+    selectors = [each["spec"]["selector"] for each in documents if each["kind"] == "Service"]
+    assert all(any(selector.items() <= label.items() for label in labels) for selector in selectors)
+    [config] = [each for each in documents if each["kind"] == "ConfigMap"]
+    assert {"appendfsync always", "maxmemory-policy noeviction"} <= set(config["data"]["redis.conf"].splitlines())
+    with pytest.raises(kubernetes_validate.ValidationError):
+        kubernetes_validate.validate({**documents[1], "spec": {"selectors": {}}}, "1.31", strict=True)
+
+
+def accepted_options(words: list[str]) -> None:
+    """Check that a command has all options that are given to it."""
+    command = cli.get_command(click.Context(cli), words[0])
+    assert command is not None, words
+    options = {name for each in command.params for name in each.opts}
+    assert {word.partition("=")[0] for word in words if word.startswith("--")} <= options
 
 
 @pytest.mark.parametrize("unit", sorted((DEPLOY / "systemd").glob("*.service")), ids=lambda file: file.name)
@@ -93,11 +135,7 @@ def test_systemd_takes_the_units(unit: Path, tmp_path: Path) -> None:
     text = unit.read_text()
     started = re.search(r"^ExecStart=\S+/gamecast (.*)$", text, re.MULTILINE)
     assert started is not None
-    words = started.group(1).replace("%i", "n1").split()
-    command = cli.get_command(click.Context(cli), words[0])
-    assert command is not None
-    options = {name for each in command.params for name in each.opts}
-    assert {word for word in words if word.startswith("--")} <= options
+    accepted_options(started.group(1).replace("%i", "n1").split())
     copy = tmp_path / unit.name
     copy.write_text(re.sub(r"^ExecStart=\S+", f"ExecStart={sys.executable}", text, flags=re.MULTILINE))
     done = subprocess.run([analyze, "verify", str(copy)], capture_output=True, text=True, check=False)

@@ -188,6 +188,32 @@ async def test_a_network_at_work_is_shown_and_left_as_it_is(two_redis_servers: E
     assert f"Leader: {seen['leader']['token']} (the lease ends in " in shown.stdout
 
 
+async def test_rates_are_shown_as_they_were_between_two_surveys(two_redis_servers: EmbeddedServers) -> None:
+    url = two_redis_servers.urls[0]
+    async with world(two_redis_servers):
+        await publish_everywhere(url)
+        await seen_when(url, at_rest)
+        async with gamecast.connect(url, name="busy") as busy:
+            await busy.publish("a", 0)
+            surveying = asyncio.create_task(asyncio.to_thread(status, url, "--regions", "--rates", "2"))
+            sent = 1
+            while not surveying.done():
+                await busy.publish("a", sent)
+                sent += 1
+                await asyncio.sleep(0.02)
+            seen = await surveying
+        quiet = await asyncio.to_thread(call, "status", url, "--rates", "0.5")
+    rates = {region["name"]: region["events_per_s"] for region in seen["regions"]}
+    assert 5 < rates["a"] <= 51
+    assert rates["a"] > 3 * max(rate for name, rate in rates.items() if name != "a")
+    path = next(region["path"] for region in seen["regions"] if region["name"] == "a")
+    nodes = {node["name"]: node for node in seen["nodes"]}
+    assert all(nodes[name]["events_per_s"] > 0.8 * rates["a"] for name in path)
+    for source, target in pairwise(path):
+        assert nodes[source]["links_frames_per_s"][target] > 0
+    assert "events/s" in quiet.stdout.splitlines()[3] + quiet.stdout.splitlines()[4]
+
+
 async def test_a_link_that_nobody_carries_is_found_and_so_is_a_plan_that_waits_for_it(
     two_redis_servers: EmbeddedServers,
 ) -> None:

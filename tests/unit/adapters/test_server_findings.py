@@ -7,9 +7,10 @@ from dataclasses import replace
 import pytest
 from click.testing import CliRunner
 
+from adapters.redis.access import AccessState
 from adapters.redis.examination import Finding
 from adapters.redis.probe import _limit_of_readers, product_of
-from adapters.redis.serverfindings import server_findings
+from adapters.redis.serverfindings import access_findings, server_findings
 from cli import doctor as doctor_command
 from cli.doctor import doctor
 from tests.servers_seen import SERVER
@@ -43,6 +44,12 @@ def test_servers_are_known_by_name(info: dict[str, str], product: str) -> None:
 def test_dragonfly_is_refused_by_name_with_the_reason() -> None:
     [found] = wrong(product="Dragonfly 1.25.1")
     assert (found.level, "Dragonfly 1.25.1, whose scripts cannot" in found.seen) == ("problem", True)
+
+
+def test_a_valkey_without_its_lua_module_is_told_so() -> None:
+    found = access_findings("control", AccessState("default", "EVAL: Could not find scripting engine 'lua'"))
+    assert (found.level, found.seen.startswith("runs no Lua scripts")) == ("problem", True)
+    assert "loadmodule" in found.advice
 
 
 def test_settings_that_hurt_in_an_incident_are_named_with_their_cure() -> None:
