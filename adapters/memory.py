@@ -10,7 +10,9 @@ from collections.abc import Collection, Mapping
 from urllib.parse import parse_qs, urlsplit
 
 from adapters.leadership import RESUME_S
+from adapters.memoryupdates import MemoryUpdates
 from adapters.memoryworld import MemoryNode, MemoryWorld
+from adapters.network import UpdateUser
 from sequencing.errors import (
     NoLeader,
     Superseded,
@@ -190,6 +192,10 @@ class MemoryNetwork:
     def reader(self, node: str, plan: Plan) -> MemoryNode:
         """See `Network.reader`."""
         return MemoryNode(self._open_world, node, self._name)
+
+    def updates(self, user: UpdateUser) -> MemoryUpdates:
+        """See `Network.updates`."""
+        return MemoryUpdates(self._open_world, user)
 
     def _require_known(self) -> None:
         self._open_world.faults.require_known(self._name, self._connection)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from adapters.leadership import Seen
 from adapters.manager import Manager
-from adapters.network import Answered, Found, Hidden
+from adapters.network import Answered, Found, Hidden, UpdateUser
 from adapters.places import Position
 from adapters.relay import Relays, RelayTask
 from sequencing.cut import NodeReads, ReadResult
@@ -48,6 +48,8 @@ class MemoryWorld:
         self.interests: dict[str, Interest] = {}
         self.expected: frozenset[Pair] = frozenset()
         self.probes: dict[str, bytes] = {}
+        self.update_users: dict[tuple[str, str], dict[UpdateUser, None]] = {}
+        """(node, region) → who listens to its updates."""
         self.published: frozenset[str] = frozenset()
         self.is_sole = False
         """Whether one node has all regions, and joins are granted in place."""

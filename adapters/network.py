@@ -13,6 +13,7 @@ from sequencing.keyed import Snapshot
 from sequencing.node import Answer
 from sequencing.plan import Plan
 from sequencing.record import Pair, Record, Request
+from sequencing.updates import Bundle
 
 
 class Hidden(NamedTuple):
@@ -95,6 +96,35 @@ class Reader(Protocol):
 
     async def close(self) -> None:
         """Close the connection; a waiting read is broken off (`NetworkError`, or an empty result)."""
+
+
+class UpdatePort(Protocol):
+    """One connection's access to the updates of all nodes: see `sequencing.updates`. Nothing waits here, or fails."""
+
+    def follow(self, plan: Plan) -> None:
+        """Find the nodes where a plan says."""
+
+    def has_room(self, node: str) -> bool:
+        """Return whether a node takes messages now; if not, `on_room` is called when it does."""
+
+    def send(self, node: str, region: str, message: bytes) -> None:
+        """Send a message to those who listen to a region at a node."""
+
+    def listen(self, node: str, region: str, *, on: bool) -> None:
+        """Begin or end to take what is sent to a region at a node."""
+
+    async def close(self) -> None:
+        """End."""
+
+
+class UpdateUser(Protocol):
+    """Whom an `UpdatePort` serves."""
+
+    def take_updates(self, region: str, bundle: Bundle) -> None:
+        """Take what was sent to a region."""
+
+    def on_room(self) -> None:
+        """Hear that a node takes messages again."""
 
 
 class Forgotten(GamecastError):
@@ -189,3 +219,6 @@ class Network(Protocol):
 
     def reader(self, node: str, plan: Plan) -> Reader:
         """Return an access for reading at a node."""
+
+    def updates(self, user: UpdateUser) -> UpdatePort:
+        """Return an access for updates."""

@@ -56,7 +56,7 @@ if TYPE_CHECKING:
         UnsupportedServer,
         UsageError,
     )
-    from gamecast.event import Event, Gap, JointEvent, JointReceipt, Receipt, State, Statistics
+    from gamecast.event import Event, Gap, JointEvent, JointReceipt, Receipt, State, Statistics, Update
     from gamecast.recording.options import Recording, RecordingStatistics
     from gamecast.sharing import Shared, share
     from sequencing.plan import Ordering
@@ -113,6 +113,7 @@ __all__ = [
     "UnorderedHistory",
     "Unreachable",
     "UnsupportedServer",
+    "Update",
     "UsageError",
     "WhenBehind",
     "WhenFull",
@@ -138,6 +139,7 @@ _MODULES = {
     "State": "event",
     "Statistics": "event",
     "Status": "client.watching",
+    "Update": "event",
     "WhenBehind": "client.configuration",
     "WhenFull": "client.configuration",
     "connect": "client.connecting",

@@ -21,7 +21,7 @@ from gamecast.client.configuration import ConnectOptions, configured
 from gamecast.client.history import ReplayOrder, Since
 from gamecast.client.keys import NO_CONDITION, OnlyIf, Regions
 from gamecast.client.watching import Handlers, SomeGapHandler, SomeHandler, Status
-from gamecast.event import Event, Gap, JointEvent, Receipt, State, Statistics
+from gamecast.event import Event, Gap, JointEvent, Receipt, State, Statistics, Update
 from gamecast.loopthread import shared_loop
 from gamecast.recording.options import RecordingStatistics
 from sequencing.errors import BufferFull, NotConnected, UsageError
@@ -176,6 +176,28 @@ class BlockingClient:
             return await self._client.publish_batch(events)
 
         return self._wait(publishing())
+
+    def update(self, region: str, key: str, payload: Any) -> None:
+        """Tell others the newest value of a key; see `gamecast.Client.update`."""
+
+        async def updating() -> None:
+            self._client.update(region, key, payload)
+
+        self._wait(updating())
+
+    def updates(self) -> list[Update]:
+        """Return the newest update of each region, key and sender since the last call; see `gamecast.Client.updates`.
+
+        None while an iteration has events that came before and were not taken.
+        """
+
+        async def taking() -> list[Update]:
+            return self._client.updates()
+
+        with self._handing_over:
+            if self._current:
+                return []
+        return self._wait(taking())
 
     def __iter__(self) -> Iterator[Event | Gap]:
         """Iterate over events in order, waiting for each; ends when the connection closes."""

@@ -162,6 +162,30 @@ class State(_AState):
         return f"State({self.values!r}, {self.positions!r}, {self.incomplete!r})"
 
 
+class Update(NamedTuple):
+    """The newest value of a key of a region, by one sender: see `Client.update`.
+
+    ``payload``: JSON, or `bytes`. ``epoch`` and ``sequence``: up to where the sender had had the region's events, 0 and
+    0 if it does not subscribe to it. ``sent_at_ns``: by the sender's clock, since the Unix epoch.
+    """
+
+    region: str
+    key: str
+    sender: str
+    payload: Any
+    epoch: int
+    sequence: int
+    sent_at_ns: int
+
+    @property
+    def position(self) -> str:
+        """The region's last event that the sender had had, ``epoch-sequence``.
+
+        An event with a later position is news to the sender: one that removes the key's entity makes this update void.
+        """
+        return f"{self.epoch}-{self.sequence}"
+
+
 class Receipt(NamedTuple):
     """The acknowledgement of the ingress: the event's region, its epoch, and its sequence in the region."""
 
@@ -226,6 +250,10 @@ class Statistics:
     reconnects: int
     hold: HoldTimes = NOTHING_HELD
     """How long received frames waited for others, of those that did."""
+    sent_updates: int = 0
+    taken_updates: int = 0
+    dropped_updates: int = 0
+    """Received updates that found no room, or waited 10 s for an event; see `Client.update`."""
 
     @property
     def hold_counts(self) -> tuple[int, ...]:

@@ -66,6 +66,10 @@ class NodeKeys:
         """Stream of a region's finished frames of an epoch; entry ids are ``epoch-last``."""
         return f"gamecast:{{{self.name}}}:egress:{epoch}:{region}"
 
+    def updates(self, region: str) -> str:
+        """Channel of the updates of a region whose events end here: see `sequencing.updates`."""
+        return f"gamecast:{{{self.name}}}:update:{region}"
+
     def link(self, target: str) -> str:
         """Stream of the frames in flight to the next node; entry ids are ``sequence-0``."""
         return f"gamecast:{{{self.name}}}:link:{target}"

@@ -133,6 +133,8 @@ class Outbox(Generic[Token]):
     """What ``taken`` was sent as last; None if that was refused."""
     refused: PublishedFrame | None = None
     """What ``taken`` was sent as, if that was refused. It is offered again where the plan says."""
+    accepted: tuple[int, int] = (0, 0)
+    """Epoch and number of the last event that an ingress has acknowledged."""
     been_at: frozenset[str] = frozenset()
     """Where the region has been while ``taken`` had no answer, once it has moved. Each node was told what the one
     before had accepted."""

@@ -16,7 +16,7 @@ from typing import Generic
 from sequencing import together
 from sequencing.causal_wait import CausalWait
 from sequencing.errors import GamecastError, PublishUncertain
-from sequencing.frames import FrameKind, PublishedFrame
+from sequencing.frames import CARRIES_EVENTS, FrameKind, PublishedFrame
 from sequencing.joint import is_set, set_name
 from sequencing.keyed import Condition, Named
 from sequencing.node import Answer, Verdict
@@ -479,6 +479,23 @@ class Publisher(Generic[Token]):
             self._note(state)
         return failed(states[0].name, frame, error)
 
+    def last_own(self, region: str) -> OpenFrame[Token] | None:
+        """Return what stands for the last event of a region that has no answer; None if there is none."""
+        state = self._regions.get(region)
+        if state is None:
+            return None
+        return state.frames[-1] if state.frames else state.taken
+
+    def is_answered(self, region: str, event: OpenFrame[Token]) -> bool:
+        """Return whether what `last_own` has returned has its answer by now."""
+        state = self._regions[region]
+        return event is not state.taken and all(event is not frame for frame in state.frames)
+
+    def accepted_up_to(self, region: str) -> tuple[int, int]:
+        """Return (epoch, number) of the last event of a region that its ingress has acknowledged, (0, 0) for none."""
+        state = self._regions.get(region)
+        return state.accepted if state is not None else (0, 0)
+
     def regions(self) -> list[str]:
         """Return all regions that events were ever added for."""
         return list(self._regions)
@@ -586,8 +603,10 @@ class Publisher(Generic[Token]):
         self.buffered.bytes -= taken.payload_bytes
         epoch, *lasts = answer.numbers
         state.next = frame.first + frame.count
-        for each, part in zip(states[1:], frame.extras.also, strict=True):
-            each.next = part.first + frame.count
+        if frame.kind in CARRIES_EVENTS:
+            state.accepted = epoch, lasts[0]
+        for each, part, last in zip(states[1:], frame.extras.also, lasts[1:], strict=True):
+            each.next, each.accepted = part.first + frame.count, (epoch, last)
         if self._wait is not None and frame.kind is FrameKind.EVENTS:
             self._go_on(self._wait.answered(frame.region, frame.first + frame.count - 1, epoch, lasts[0]))
         first, *others = [last - frame.count + 1 for last in lasts]

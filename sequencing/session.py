@@ -27,6 +27,7 @@ from sequencing.ready import Missing, Ready
 from sequencing.record import Interest, Record, Request
 from sequencing.resolved import Resolved
 from sequencing.subscriber import Subscriber
+from sequencing.updates import OwnEvents
 
 Marker = tuple[str, bytes]
 """A region, and the body of a marker for it."""
@@ -85,6 +86,8 @@ class Session(Generic[Token]):
         self.publish_joint = self._publisher.add_joint
         """The same for an event of several regions."""
         self.can_be_together = self._publisher.can_be_together
+        self.own_events: OwnEvents = self._publisher
+        """What updates must know of the events that were published before them."""
         self.buffered = self._publisher.buffered
         """How much waits without a fate."""
         self._generation = 0

@@ -12,11 +12,13 @@ from collections.abc import Mapping
 
 from adapters.leadership import RESUME_S, Control, NodeOperator
 from adapters.manager import Manager
+from adapters.network import UpdateUser
 from adapters.redis.announced import Viewpoint, with_people
 from adapters.redis.control import RedisControl, new_box
 from adapters.redis.controlclient import ControlClient
 from adapters.redis.leadercontrol import LeaderControl
 from adapters.redis.node import RedisNode
+from adapters.redis.updates import HubPort, UpdateHub
 from adapters.urls import as_user_of
 from sequencing.errors import Superseded, superseded_message
 from sequencing.extras import first_missing
@@ -156,6 +158,14 @@ class RedisNetwork(ControlClient):
     def reader(self, node: str, plan: Plan) -> RedisNode:
         """See `Network.reader`."""
         return self.lane(node, plan)
+
+    def updates(self, user: UpdateUser) -> HubPort:
+        """See `Network.updates`."""
+        return self.update_hub().port(user, owns_hub=True)
+
+    def update_hub(self) -> UpdateHub:
+        """Return an access to the updates at all nodes, for any number of connections."""
+        return UpdateHub(lambda url: self._way_to(url or self.url))
 
     def way_to_control(self) -> RedisControl:
         """Return an access to the control Redis, for one task."""

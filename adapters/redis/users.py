@@ -92,13 +92,15 @@ _KEYS = (f"(+hget +hset +hmget +hlen +hdel ~{_HEADS} ~gamecast:{{*}}:keyed)", f"
 """The heads of keys, which publishing compares and sets, and the values, which it sets."""
 _STATES = (f"(+hgetall %R~{_HEADS} %R~{_VALUES})",)
 """The keys of a region as they are."""
+_UPDATES = "&gamecast:{*}:update:*"
+"""The channels of updates, which may be lost."""
 _PUSHING = ("+publish", f"&{_EGRESS}")
 _PUSHED = ("+subscribe", "+unsubscribe", f"&{_EGRESS}")
 """Frames that end at a node are pushed to its readers. Redis can separate senders from listeners only by commands."""
 
 _PUBLISHER = (
     *(*_CONNECTING, *_calling(CONTROL, STEP), *_CONTROL_KEYS, *_NEWS, *_STEP_KEYS, *_TELLING, *_STEPPING),
-    *(f"%W~{_LINKS}", *_DOUBTING, *_PROBING, *_ROWS, *_PUSHING, *_KEYS),
+    *(f"%W~{_LINKS}", *_DOUBTING, *_PROBING, *_ROWS, *_PUSHING, *_KEYS, _UPDATES),
 )
 
 ROLES: dict[str, tuple[str, ...]] = {
@@ -128,7 +130,7 @@ ROLES: dict[str, tuple[str, ...]] = {
     # Makes the plans and installs them; registers nodes.
     "manager": (
         *(*_CONNECTING, *_calling(*FUNCTIONS), *_TELLING, *_STEPPING, *_PUSHING, *_PUSHED, "~gamecast:*"),
-        *("+hlen", "+pttl", "+xinfo|stream", "+memory|usage"),
+        *("+hlen", "+pttl", "+xinfo|stream", "+memory|usage", _UPDATES),
         *(
             "+get",
             "+multi",

@@ -16,10 +16,12 @@ from itertools import chain
 from typing import Generic, TypeVar
 
 from adapters.backoff import Backoff
+from adapters.network import UpdateUser
 from adapters.redis.announced import Told, Viewpoint
 from adapters.redis.control import RedisControl, new_box
 from adapters.redis.controlclient import ControlClient
 from adapters.redis.network import RedisNetwork
+from adapters.redis.updates import HubPort, UpdateHub
 from adapters.shared.lane import SharedIngress, SharedLane
 from adapters.shared.reader import SharedReader
 from adapters.shared.streams import SharedNode
@@ -55,6 +57,7 @@ class SharedNetwork:
         self.news: SharedNews
         self._nodes: dict[str, SharedNode] = {}
         self._ingresses: dict[str, SharedIngress] = {}
+        self._updates: UpdateHub | None = None
 
     @property
     def url(self) -> str:
@@ -84,6 +87,8 @@ class SharedNetwork:
         """Release everything; connections that are still open then fail."""
         await asyncio.gather(*(ingress.close() for ingress in self._ingresses.values()))
         await asyncio.gather(*(node.close() for node in self._nodes.values()))
+        if self._updates is not None:
+            await self._updates.close()
         await self.news.close()
         for together in (self.joins, self.beats):
             await together.close()
@@ -97,6 +102,12 @@ class SharedNetwork:
     async def listed(self) -> Record | None:
         """See `Network.listed`."""
         return await self._base.listed()
+
+    def updates(self, user: UpdateUser) -> HubPort:
+        """Return one connection's access to the shared updates."""
+        if self._updates is None:
+            self._updates = self._base.update_hub()
+        return self._updates.port(user)
 
     def node(self, name: str, plan: Plan) -> SharedNode:
         """Return the shared reading at a node."""
@@ -411,6 +422,10 @@ class SharedView(ControlClient):
         shared = self._shared.node(node, plan)
         shared.follow(plan)
         return SharedReader(shared, plan)
+
+    def updates(self, user: UpdateUser) -> HubPort:
+        """See `Network.updates`."""
+        return self._shared.updates(user)
 
 
 def _place(plan: Plan) -> Place:

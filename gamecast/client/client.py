@@ -24,6 +24,7 @@ from gamecast.client.networks import network_of
 from gamecast.client.outgoing import Outgoing
 from gamecast.client.pulling import Batches, Puller
 from gamecast.client.receipts import Token
+from gamecast.client.updating import Updating
 from gamecast.client.watching import (
     Callbacks,
     Handlers,
@@ -34,7 +35,7 @@ from gamecast.client.watching import (
     SomeStateHandler,
     Status,
 )
-from gamecast.event import Event, Gap, Receipt, Statistics
+from gamecast.event import Event, Gap, Receipt, Statistics, Update
 from gamecast.positions import parse_position
 from sequencing.errors import GamecastError, NotConnected, UsageError
 from sequencing.plan import Plan
@@ -78,6 +79,7 @@ class Client:
         self._current: deque[Event | Gap] = deque()
         """What was read, and is delivered next: shared with the puller."""
         self._puller: Puller | None = None
+        self._updating: Updating | None = None
 
     @property
     def url(self) -> str:
@@ -108,6 +110,8 @@ class Client:
         self._puller = Puller(incoming, self._current, self._caught_up)
         self._open_halves = outgoing, incoming
         self._following = Following(self._network, outgoing, incoming, self._health)
+        self._updating = Updating(self._network, session, outgoing, incoming, self._puller)
+        self._following.on_plan = self._updating.follow
         self._health.opened()
         self._following.start()
         self._heartbeat = Heartbeat(self._network, self._following, self._health)
@@ -146,6 +150,8 @@ class Client:
             if self._following is not None:
                 await until(began + FOLLOWING_ENDS_S, self._following.close())
             await until(began + HALVES_END_S, asyncio.gather(outgoing.close(), incoming.close()))
+            if self._updating is not None:
+                await until(began + HALVES_END_S, self._updating.close())
             if self._puller is not None:
                 await self._puller.close()
             if self._heartbeat is not None:
@@ -210,6 +216,8 @@ class Client:
         """
         await self._working()[1].unsubscribe(regions)
         self._pulling().forget(regions)
+        if self._updating is not None:
+            self._updating.left(regions)
 
     async def declare_overlaps(self, overlaps: Iterable[tuple[str, str]]) -> None:
         """Declare pairs of regions that some subscribers will have both of: of a grid, cells that lie side by side.
@@ -309,6 +317,33 @@ class Client:
         if self._outgoing is None:
             raise NotConnected
         return self._outgoing.publish_batch(events)
+
+    def update(self, region: str, key: str, payload: Any) -> None:
+        """Tell those who follow a region the newest value of a key: for positions and animations, many times a second.
+
+        An update is no event. It may be lost, newer ones take the place of those that are not sent or taken yet, and
+        nothing of it is stored. But nobody gets it before the events that this connection had been given, or had
+        published, in the region before. Raises `InvalidPayload`, `PayloadTooLarge`, `InvalidName` and `NotConnected`.
+        """
+        if self._updating is None:
+            raise NotConnected
+        self._updating.update(region, key, payload)
+
+    def updates(self) -> list[Update]:
+        """Return the newest update of each region, key and sender since the last call; not one's own.
+
+        Take events first: an update comes when the application has been given the events that its sender had seen.
+        Updates of the regions that are subscribed to are received from the first call on.
+        """
+        if self._updating is None:
+            raise NotConnected
+        return self._updating.updates()
+
+    async def next_updates(self) -> list[Update]:
+        """As `updates`, and wait until there are some. Raises `NotConnected` when the connection closes."""
+        if self._updating is None:
+            raise NotConnected
+        return await self._updating.next_updates()
 
     def __aiter__(self) -> Self:
         self._halves()
@@ -436,6 +471,9 @@ class Client:
             inbox_events=incoming.inbox_events,
             reconnects=outgoing.reconnects + incoming.reconnects,
             hold=incoming.holding.times,
+            sent_updates=self._updating.sent_updates if self._updating is not None else 0,
+            taken_updates=self._updating.taken_updates if self._updating is not None else 0,
+            dropped_updates=self._updating.dropped_updates if self._updating is not None else 0,
         )
 
     def recording(self) -> RecordingStatistics | None:

@@ -48,6 +48,8 @@ class EventDecoder:
         """Region → the position after which its history begins: nothing up to there is delivered."""
         self._passed: dict[str, Position] = {}
         """Region → the position up to which it was decoded."""
+        self._states: dict[str, tuple[Position, Position]] = {}
+        """Region that began with its state → the position of that, where a marker may be, and of its last value."""
         self._had = Had(self._passed)
         self.delivered_events = 0
         self.gaps = 0
@@ -55,6 +57,16 @@ class EventDecoder:
     def has_passed(self, region: str, position: Position) -> bool:
         """Return whether what is at a position of a region, if anything is, was decoded before."""
         return self._passed.get(region, _NOWHERE) >= position
+
+    def passed(self, region: str) -> Position:
+        """Return up to where a region was decoded, (0, 0) for nothing."""
+        return self._passed.get(region, _NOWHERE)
+
+    def last_event(self, region: str) -> Position:
+        """Return the position of the last event of a region that was decoded, also in a state; (0, 0) for none."""
+        passed = self._passed.get(region, _NOWHERE)
+        state, last_value = self._states.get(region, (_NOWHERE, _NOWHERE))
+        return last_value if passed == state else passed
 
     def begin_after(self, positions: Mapping[str, Position]) -> None:
         """Deliver no events of these regions that the application has had: up to the position of each."""
@@ -68,6 +80,7 @@ class EventDecoder:
             self._had.leave(region)
             self._floors.pop(region, None)
             self._passed.pop(region, None)
+            self._states.pop(region, None)
 
     def not_taken(self, first: Mapping[str, Position], kept: Iterable[Place], dropped: Iterable[Place]) -> None:
         """Note what the application was not given of regions that were left: from the first position of each on.
@@ -99,6 +112,8 @@ class EventDecoder:
                 known[key] = Event(region, publisher, payload, epoch, sequence, *times, replayed=True, key=key)
             self._had.miss(region, position)
             self._passed[region] = position
+            last_value = max(((value.epoch, value.sequence) for value in known.values()), default=_NOWHERE)
+            self._states[region] = position, last_value
         positions = {region: f"{epoch}-{last}" for region, ((epoch, last), _) in standing.snapshots.items()}
         batch.append(State(values, positions, frozenset(incomplete)))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from adapters.backoff import Backoff
@@ -40,6 +41,8 @@ class Following:
         self._told_all = 0
         """After which of these it was told all of it."""
         self._tasks: list[asyncio.Task[None]] = []
+        self.on_plan: Callable[[Plan], None] = _no_listener
+        """Called with each plan."""
         outgoing.on_unplaced = incoming.on_interest = self._to_tell.set
 
     def start(self) -> None:
@@ -119,6 +122,7 @@ class Following:
                     self._outgoing.follow(plan)
                     self._incoming.follow(record)
                     self._outgoing.await_places()
+                    self.on_plan(plan)
                     was_planned, was_unknown = self._is_planned, self._plan is None
                     self._plan = plan
                     self._is_planned = not plan.sole
@@ -139,3 +143,7 @@ class Following:
         """Have the application hear of an error that ends the connection."""
         self._incoming.fail(error)
         self._outgoing.end(error)
+
+
+def _no_listener(_: Plan) -> None:
+    pass

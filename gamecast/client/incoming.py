@@ -22,7 +22,7 @@ from gamecast.client.decoding import EventDecoder, Place
 from gamecast.client.history import History, Recall, ReplayOrder, Since, checked_order, parse_since
 from gamecast.client.inbox import Arrivals, Inbox, Item
 from gamecast.client.outgoing import Outgoing
-from gamecast.client.reading import NodeReaders
+from gamecast.client.reading import NodeReaders, OnRead
 from gamecast.client.receipts import Token
 from gamecast.client.replays import Replays
 from gamecast.client.states import States, cuts_in
@@ -93,6 +93,8 @@ class Incoming:
         self._record: Record | None = None
         """What was announced last."""
         self.on_interest: Callable[[], None] = _no_listener
+        self.on_decoded: Callable[[], None] = _no_listener
+        """Called after more was decoded for the application."""
         self.on_end: Callable[[], None] = _no_listener
         """Called when nothing more will come."""
         self.on_caught_up: Callable[[frozenset[str]], None] = _no_listener_of
@@ -102,6 +104,8 @@ class Incoming:
         self._inbox = Inbox()
         self._replays = Replays(self.wake_application)
         self._states = States()
+        self._with_state: set[str] = set()
+        """The regions that were subscribed to with their state: the application has nothing of them before that."""
         self._hold_timer: asyncio.TimerHandle | None = None
         self._given_up: dict[object, set[str]] = {}
         """Call of `subscribe` → the regions whose state was given up."""
@@ -177,6 +181,36 @@ class Incoming:
         begun = self._begins.get(region)
         return self._decoder.has_passed(region, position) or (begun is not None and begun >= position)
 
+    def follows(self, region: str) -> bool:
+        """Return whether a region is subscribed to, joined or not yet."""
+        return region in self._session.wanted
+
+    def has_had(self, region: str, position: Position) -> bool:
+        """Return whether the application was given all of a region up to an event, or began to follow it later."""
+        if region not in self._session.joined:
+            return False
+        if position > (0, 0) and self._decoder.has_passed(region, position):
+            return True
+        begins = self._begins.get(region)
+        if begins is None or region in self._with_state or any(region in recall.since for recall in self._recalls):
+            return False
+        return position <= begins
+
+    def passed(self, region: str) -> Position:
+        """Return up to where the application was given a region, or where it began; (0, 0) if it is not subscribed to.
+
+        What was decoded counts as given.
+        """
+        return max(self._decoder.passed(region), self._begins.get(region, (0, 0)))
+
+    def last_event(self, region: str) -> Position:
+        """Return the position of the last event of a region that was decoded; (0, 0) for none."""
+        return self._decoder.last_event(region)
+
+    def tell_reads(self, on_read: OnRead) -> None:
+        """Report where regions are read, see `NodeReaders.tell_reads`."""
+        self._readings.tell_reads(on_read)
+
     def request(self, *, whole: bool) -> Request | None:
         """Return what to ask the control store for; see `Session.request`."""
         return self._session.request(whole=whole)
@@ -203,6 +237,7 @@ class Incoming:
             if known := wanted & self._session.wanted:
                 raise UsageError(f"{min(known)!r} is subscribed to already: unsubscribe first to begin with its state")
             self._states.begin(wanted, call)
+            self._with_state |= wanted
         if since is not None:
             positions = parse_since(since, wanted)
             if known := wanted & self._session.wanted:
@@ -393,6 +428,7 @@ class Incoming:
         self._replays.drop(left)
         self._caught_up = [staying for regions in self._caught_up if (staying := regions - left)]
         self._decoder.drop(left)
+        self._with_state -= left
         self._taken.set()  # there may be room now
         self.carry_out(effects)
         if self._tap is not None:
@@ -435,6 +471,7 @@ class Incoming:
             while inbox.items and len(batch) < BATCH_EVENTS:
                 self._decoder.decode(inbox.take(), batch, together=self._is_live)
         self._taken.set()
+        self.on_decoded()
         return batch
 
     def _is_live(self, region: str, position: Position) -> bool:

@@ -102,6 +102,8 @@ class Outgoing:
         self._plan: Plan | None = None
         self._plan_came = asyncio.Event()
         self.on_unplaced: Callable[[], None] = self._room.set
+        self.on_settled: Callable[[], None] | None = None
+        """Called when events have their answers."""
         self.is_closing = False
         self._fit_regions: set[str] = set()
         """Regions that may be published to, as far as is known: one look here saves four elsewhere."""
@@ -131,7 +133,7 @@ class Outgoing:
 
     async def publish(self, region: str, payload: Any, about: About = ABOUT_NOTHING) -> Receipt:
         """See `Client.publish`."""
-        encoded = self._encoded(region, payload)
+        encoded = self.encoded(region, payload)
         buffered, limits = self._buffered, self._limits
         while buffered.events >= limits.buffer_events_max or buffered.bytes >= limits.buffer_bytes_max:
             if self._configuration.when_full == "refuse":
@@ -146,7 +148,7 @@ class Outgoing:
     def publish_async(self, region: str, payload: Any, about: About = ABOUT_NOTHING) -> ReceiptFuture:
         """See `Client.publish_async`."""
         self._require_room()
-        encoded = self._encoded(region, payload)
+        encoded = self.encoded(region, payload)
         future: ReceiptFuture = asyncio.Future(loop=self._loop)
         self._add(region, encoded, type(payload) is bytes, future, about)
         return future
@@ -154,7 +156,7 @@ class Outgoing:
     def publish_nowait(self, region: str, payload: Any, about: About = ABOUT_NOTHING) -> None:
         """See `Client.publish_nowait`."""
         self._require_room()
-        encoded, self._receipts.has_other_tokens = self._encoded(region, payload), True
+        encoded, self._receipts.has_other_tokens = self.encoded(region, payload), True
         self._add(region, encoded, type(payload) is bytes, self._quiet, about)
 
     def publish_batch(self, events: Iterable[tuple[Regions, Any]]) -> asyncio.Future[list[Receipt]]:
@@ -164,7 +166,7 @@ class Outgoing:
         if tuple in set(map(type, map(itemgetter(0), pairs))):
             return self._publish_mixed(pairs)
         each_alone = cast("Sequence[tuple[str, Any]]", pairs)
-        encoded = [(region, self._encoded(region, payload), type(payload) is bytes) for region, payload in each_alone]
+        encoded = [(region, self.encoded(region, payload), type(payload) is bytes) for region, payload in each_alone]
         future: asyncio.Future[list[Receipt]] = asyncio.Future(loop=self._loop)
         bundle = Bundle(future, [region for region, _, _ in encoded])
         self._receipts.has_other_tokens = True
@@ -182,7 +184,7 @@ class Outgoing:
         calls: list[tuple[str, bytes, bool, About]] = []
         for regions, payload in pairs:
             first, told = about_event(regions, None, NO_CONDITION)
-            calls.append((first, self._encoded(first, payload), type(payload) is bytes, told))
+            calls.append((first, self.encoded(first, payload), type(payload) is bytes, told))
             if told.regions:
                 self._require_all_fit(told.regions)
                 if not self._session.can_be_together(told.regions):
@@ -219,7 +221,8 @@ class Outgoing:
             self._fail(self._session.published_regions(), closed)
             self._receipts.close()
 
-    def _encoded(self, region: str, payload: Any) -> bytes:
+    def encoded(self, region: str, payload: Any) -> bytes:
+        """Return a payload as it is sent; raises what hinders publishing it to a region."""
         try:
             if region not in self._fit_regions:
                 self._require_fit(region)
@@ -314,6 +317,12 @@ class Outgoing:
             self._awaited.add(region)
             self._loop.call_later(self._limits.publish_timeout_s, self._require_place, region)
 
+    def want_place(self, region: str) -> None:
+        """Have the next plan give a region a place, however long that takes."""
+        if region not in self._unplaced:
+            self._unplaced.add(region)
+            self.on_unplaced()
+
     def _require_place(self, region: str) -> None:
         """Give events up that have waited for a place for too long."""
         self._awaited.discard(region)
@@ -404,6 +413,8 @@ class Outgoing:
         """Carry out what of a session's effects concerns publishing: fates, markers and frames to offer."""
         for resolved in effects.resolve:
             self._receipts.resolve(resolved)
+        if self.on_settled is not None and effects.resolve:
+            self.on_settled()
         if not self.is_closing:
             for marker in effects.mark_again:
                 self._loop.call_later(MARK_AGAIN_S, self._mark_again, *marker)

@@ -44,6 +44,15 @@ class Puller:
             self._coming.cancel()
             await asyncio.wait((self._coming,))
 
+    def untaken(self) -> Iterator[Event | Gap]:
+        """Yield what was decoded, and not given to the application, in order."""
+        for taken in self._taking:
+            yield from taken
+        yield from self._current
+        coming = self._coming
+        if coming is not None and coming.done() and not coming.cancelled() and coming.exception() is None:
+            yield from coming.result() or ()
+
     async def caught_up(self, region: str, position: Position) -> None:
         """See `Client.caught_up`."""
         if self._incoming.has_passed(region, position) and self._asking and not self._current:

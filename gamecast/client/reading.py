@@ -7,7 +7,7 @@ Reading pauses while the application is behind (``inbox_events_max``) or while a
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -75,6 +75,10 @@ class _NodeReader:
     """What went wrong with what came without the task."""
 
 
+OnRead = Callable[[str, str, bool], None]
+"""Called with a node, a region, and whether its events are read there."""
+
+
 class Taker(Protocol):
     """Takes what is read."""
 
@@ -109,6 +113,7 @@ class NodeReaders:
         self._readings: dict[str, _NodeReader] = {}
         self._stopping = False
         self._draining = False
+        self._on_read: OnRead | None = None
         self.reconnects = 0
 
     @property
@@ -116,6 +121,13 @@ class NodeReaders:
         """Whether there was a `drain`, and nothing more comes."""
         tasks = (reading.task for reading in self._readings.values())
         return self._draining and all(task is None or task.done() for task in tasks)
+
+    def tell_reads(self, on_read: OnRead) -> None:
+        """Report what is read now, and each change of that."""
+        self._on_read = on_read
+        for node, reading in self._readings.items():
+            for region in (*reading.after, *reading.unknown):
+                on_read(node, region, True)
 
     def follow(self, plan: Plan) -> None:
         """Go on by a newer plan."""
@@ -257,6 +269,8 @@ class NodeReaders:
         reading.turn = self._session.generation
         for region, read in self._session.changed_reads(node).items():
             reading.unknown.pop(region, None)
+            if self._on_read is not None:
+                self._on_read(node, region, read is not None)
             if read is not None and read.after is not None:
                 reading.after.put(region, (read.epoch, read.after))
                 continue

@@ -1,0 +1,219 @@
+"""Updates: the newest of each key, never before what its sender had seen or published, and bounded memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sequencing.errors import InvalidInput
+from sequencing.updates import (
+    BUNDLE_BYTES,
+    NOWHERE,
+    STALE_S,
+    Bundle,
+    NewestUpdates,
+    OutgoingUpdates,
+    Position,
+    SentUpdate,
+    decode,
+    encode,
+)
+
+numbers = st.integers(0, 2**53)
+sent = st.builds(SentUpdate, st.text(max_size=5), numbers, st.booleans(), st.binary(max_size=20))
+bundles = st.builds(
+    Bundle,
+    *(numbers, st.text(max_size=5), numbers, numbers, st.tuples(numbers, numbers), st.tuples(numbers, numbers)),
+    st.lists(sent, max_size=4).map(tuple),
+)
+
+
+@given(bundles)
+def test_a_bundle_is_read_as_it_was_written(bundle: Bundle) -> None:
+    assert decode(encode(bundle)) == bundle
+
+
+@given(st.binary(max_size=200) | st.tuples(bundles, st.integers(0, 99)).map(lambda both: encode(both[0])[: both[1]]))
+def test_of_anything_else_nothing_but_an_error_comes(message: bytes) -> None:
+    try:
+        bundle = decode(message)
+    except InvalidInput:
+        return
+    assert decode(encode(bundle)) == bundle
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"[1]",
+        b"7",
+        b"{}",
+        b'[1,"a",1,1,0,0,0,0,[["k",1,false,-1]]]',
+        b'[1,"a",1,1,0,0,0,0,[["k",1,0,0]]]',
+        b"[1,2,1,1,0,0,0,0,[]]",
+    ],
+)
+def test_a_message_of_another_shape_is_refused(head: bytes) -> None:
+    with pytest.raises(InvalidInput):
+        decode(head + b"\n")
+
+
+def bundle(
+    number: int, key: str = "k", *, behind: Position = NOWHERE, sender: str = "a", incarnation: int = 1
+) -> Bundle:
+    return Bundle(1, sender, incarnation, 0, behind, behind, (SentUpdate(key, number, True, b"%d" % number),))
+
+
+def everything(region: str, position: Position) -> bool:
+    return True
+
+
+arrivals = st.lists(
+    st.tuples(
+        st.sampled_from(["k", "l"]),
+        st.sampled_from(["a", "b"]),
+        st.integers(1, 2),
+        st.integers(1, 6),
+        st.integers(0, 4),
+        st.integers(0, 5),
+    ),
+    max_size=30,
+)
+
+
+@given(arrivals)
+def test_whatever_the_order_of_arrival_the_newest_wins_and_none_comes_too_early(
+    arriving: list[tuple[str, str, int, int, int, int]],
+) -> None:
+    newest, passed = NewestUpdates("me", 100), 0
+    given_of: dict[tuple[str, str], list[tuple[int, int]]] = {}
+    stamps: dict[bytes, tuple[int, int, int]] = {}
+    came: dict[tuple[str, str], tuple[int, int]] = {}
+    for place, (key, sender, incarnation, number, behind, passes) in enumerate(arriving):
+        name = b"%d" % place
+        stamps[name] = incarnation, number, behind
+        update = SentUpdate(key, number, True, name)
+        newest.put("r", Bundle(1, sender, incarnation, 0, NOWHERE, (1, behind), (update,)), 0.0)
+        came[key, sender] = max(came.get((key, sender), (0, 0)), (incarnation, number))
+        passed = max(passed, passes)
+        for received in newest.take(lambda _, position: position <= (1, passed), 0.0):  # noqa: B023 - called at once
+            incarnation, number, behind = stamps[received.payload]
+            assert behind <= passed
+            given_of.setdefault((received.key, received.sender), []).append((incarnation, number))
+    for received in newest.take(everything, 0.0):
+        given_of.setdefault((received.key, received.sender), []).append(stamps[received.payload][:2])
+    for whose, stamped in given_of.items():
+        assert stamped == sorted(set(stamped)), "each is newer than the one before"
+        assert stamped[-1] == came[whose], "the newest comes in the end"
+    assert given_of.keys() == came.keys()
+
+
+def test_ones_own_updates_do_not_come_back() -> None:
+    newest = NewestUpdates("a", 100)
+    assert not newest.put("r", bundle(1), 0.0)
+    assert not newest.has_some
+
+
+def test_what_was_left_is_forgotten() -> None:
+    newest = NewestUpdates("me", 100)
+    newest.put("r", bundle(1), 0.0)
+    newest.drop(["r", "never had"])
+    assert newest.take(everything, 0.0) == []
+    newest.put("r", bundle(1), 0.0)
+    assert newest.take(everything, 0.0) == [], "it was had before"
+
+
+def test_memory_is_bounded_by_keys_and_old_keys_are_forgotten() -> None:
+    newest = NewestUpdates("me", 10)
+    for number in range(100):
+        newest.put("r", bundle(number, f"k{number}"), 0.0)
+    assert newest.dropped == 90
+    assert len(newest.take(everything, 0.0)) == 10
+    for turn in range(1, 20):  # new keys find room when the old ones have been silent for long
+        for number in range(10):
+            newest.put("r", bundle(number, f"t{turn}-{number}"), turn * (2 * STALE_S + 1))
+        assert len(newest.take(everything, turn * (2 * STALE_S + 1))) == 10
+    held = len(newest._numbers) + len(newest._numbers_before)
+    assert held <= 20
+
+
+def test_a_late_packet_of_some_seconds_ago_does_not_win() -> None:
+    newest = NewestUpdates("me", 10)
+    newest.put("r", bundle(2), 100.0)
+    newest.put("r", bundle(1, "other"), 100.0 + STALE_S + 1)  # the keys of before are kept apart
+    assert [each.payload for each in newest.take(everything, 111.0)] == [b"2", b"1"]
+    newest.put("r", bundle(1), 100.0 + STALE_S + 2)
+    assert newest.take(everything, 112.0) == []
+
+
+def test_what_waits_for_an_event_that_never_comes_is_dropped() -> None:
+    newest = NewestUpdates("me", 10)
+    newest.put("r", bundle(1, behind=(1, 5)), 0.0)
+    assert newest.take(lambda *_: False, STALE_S) == []
+    assert newest.has_some
+    assert newest.take(lambda *_: False, STALE_S + 1) == []
+    assert (newest.has_some, newest.dropped) == (False, 1)
+
+
+class Own:
+    """A publisher's events, as `OutgoingUpdates` asks for them."""
+
+    def __init__(self) -> None:
+        self.published = self.answered = 0
+
+    def last_own(self, region: str) -> Any:
+        return self.published if self.published > self.answered else None
+
+    def is_answered(self, region: str, event: Any) -> bool:
+        return bool(event <= self.answered)
+
+    def accepted_up_to(self, region: str) -> Position:
+        return 1, self.answered
+
+
+def test_updates_go_behind_the_senders_own_events_and_the_newest_of_each_key_only() -> None:
+    own = Own()
+    outgoing = OutgoingUpdates("a", 1, own)
+    outgoing.put("r", "k", True, b"0")
+    outgoing.put("r", "k", True, b"1")
+    outgoing.put("r", "l", True, b"2")
+    [first] = outgoing.take("r", 9, NOWHERE, NOWHERE, 0)
+    assert [(each.key, each.payload) for each in first.updates] == [("k", b"1"), ("l", b"2")]
+    assert outgoing.regions == []
+    own.published = 1
+    outgoing.put("r", "k", True, b"3")
+    assert [*outgoing.take("r", 9, NOWHERE, NOWHERE, 0)] == []
+    assert outgoing.regions == ["r"]
+    own.answered = 1
+    [then] = outgoing.take("r", 9, NOWHERE, NOWHERE, 0)
+    assert (then.behind, then.seen, then.updates[0].payload) == ((1, 1), NOWHERE, b"3")
+    assert then.updates[0].number > max(each.number for each in first.updates)
+
+
+def test_who_publishes_without_end_is_late_by_one_answer_and_not_for_ever() -> None:
+    own = Own()
+    outgoing = OutgoingUpdates("a", 1, own)
+    sent = []
+    for turn in range(1, 50):
+        own.published = turn
+        outgoing.put("r", "k", True, b"%d" % turn)
+        sent += [int(each.payload) for found in outgoing.take("r", 9, NOWHERE, NOWHERE, 0) for each in found.updates]
+        own.answered = turn - 1  # always one on its way
+        assert all(number <= own.answered for number in sent), "none before the answer to what precedes it"
+    assert len(sent) > 20
+    assert sent == sorted(set(sent))
+
+
+def test_large_bundles_are_split_and_dropped_regions_send_nothing() -> None:
+    outgoing = OutgoingUpdates("a", 1, Own())
+    for number in range(10):
+        outgoing.put("r", f"k{number}", True, b"x" * (BUNDLE_BYTES // 3))
+    parts = [*outgoing.take("r", 9, NOWHERE, NOWHERE, 0)]
+    assert [len(part.updates) for part in parts] == [2, 2, 2, 2, 2]
+    outgoing.put("r", "k", True, b"")
+    assert outgoing.drop("r") == 1
+    assert outgoing.drop("r") == 0
+    assert [*outgoing.take("r", 9, NOWHERE, NOWHERE, 0)] == []
