@@ -108,7 +108,13 @@ async def test_the_page_marks_what_is_stuck_and_says_what_is_unknown(axe: str | 
                 await page.get_by_role("button", name=free, exact=True).click()
                 await page.locator("#latency canvas").wait_for()
                 await page.get_by_label("Search regions").fill("")
+                await page.locator("#map-field").scroll_into_view_if_needed()
+                await page.locator("#map-note", has_text="12 regions").wait_for()
                 with stopped(hung.server.pid):
+                    await page.locator("#map-note", has_text="8 stuck").wait_for(timeout=scaled(10) * 1000)
+                    await page.locator("#map-field").focus()
+                    await page.keyboard.press("s")
+                    await page.locator("#map-tip", has_text=f"stuck at {hung.name}").wait_for()
                     await page.locator("#graph .node.down", has_text="since ").wait_for()
                     total = page.locator("#totals > div", has_text="events on the way")
                     await total.get_by_text("1 node unknown since ").wait_for()

@@ -5,12 +5,17 @@ A network of that size takes minutes to start; the map sees surveys alone, so th
 
 from __future__ import annotations
 
+import json
+import shutil
+import subprocess
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
 
 from adapters.embedded.server import EmbeddedServer
@@ -20,7 +25,8 @@ from adapters.redis.networkstate import LinkState, NetworkState, NodeState, Regi
 from sequencing.plan import Plan
 from tests.integration.accessibility import judge
 from tests.integration.browser import browser
-from tests.integration.gateway.test_dashboard_page import SCHEMES, picture
+from tests.integration.gateway.test_dashboard import get
+from tests.integration.gateway.test_dashboard_page import PAGE, SCHEMES, picture
 from tests.integration.gateway_clients import Running, running_gateway
 from tests.patience import scaled
 from tests.servers_seen import SERVER
@@ -79,7 +85,9 @@ class MadeUp:
         path = self.paths[name]
         rate = (number * 7919 % 101) ** 3 / 5_000 if number % 3 else 0.0
         drawn = round(after_s * rate) + 500
-        last = drawn - 350 + round(after_s * 10) % 100 if name in self.behind else drawn - number % 3
+        last = (
+            drawn - 350 + round(after_s * 10) % 100 if name in self.behind else drawn - (number % 3 if rate > 10 else 0)
+        )
         known = path[0] not in self.silent and name not in self.unread
         return RegionState(
             name, path, 1, 10, 1,
@@ -144,3 +152,146 @@ async def test_the_map_shows_what_is_stuck_and_opens_regions_by_keyboard(
                 assert window.complaints == []
     if axe is None:
         pytest.skip("all but accessibility was tested: npm, which fetches axe-core, is not there or not online")
+
+
+MOVING = """async () => {
+  const field = document.getElementById("map-field");
+  const { left, top, width, height } = field.getBoundingClientRect();
+  const [frames, work] = [[], []];
+  let before = await new Promise(requestAnimationFrame);
+  for (let turn = 0; turn < 120; turn++) {
+    const at = { clientX: left + ((turn * 37) % width), clientY: top + ((turn * 23) % height), bubbles: true };
+    const began = performance.now();
+    field.dispatchEvent(new PointerEvent("pointermove", at));
+    const now = await new Promise(requestAnimationFrame);
+    work.push(await new Promise((done) => setTimeout(() => done(performance.now() - now))));
+    frames.push(now - before);
+    before = now;
+  }
+  const began = performance.now();
+  for (const value of ["behind", "events_per_s"]) document.querySelector(`#map-by [value=${value}]`).click();
+  const repaint = (performance.now() - began) / 2;
+  const median = (each) => each.sort((one, other) => one - other)[each.length >> 1];
+  return { frame_ms: median(frames), work_ms: median(work), repaint_ms: repaint };
+}"""
+
+
+async def test_the_pointer_moves_over_10_000_regions_without_a_repaint(redis_server: EmbeddedServer) -> None:
+    """The limits are those of an algorithm; what one machine took is printed (pytest -s)."""
+    world = MadeUp(WORLDS["large"])
+    async with shown(redis_server, world.look) as running, browser() as window:
+        await opened(window.page, running)
+        took = await window.page.evaluate(MOVING)
+        print(json.dumps(took))
+        assert took["work_ms"] < scaled(16)
+        assert took["repaint_ms"] < scaled(100)
+        assert window.complaints == []
+
+
+async def test_a_map_without_regions_says_so_and_fills_when_there_are_some(redis_server: EmbeddedServer) -> None:
+    world = MadeUp(())
+    async with shown(redis_server, world.look) as running, browser() as window:
+        page = window.page
+        await page.goto(running.url + "/dashboard/")
+        await page.locator("#map-empty", has_text="There is no region yet.").wait_for()
+        assert await page.locator("#map-field").is_hidden()
+        await picture(page, "map-empty", whole=False)
+        world.names = ("forest", "river")
+        world.paths = {"forest": ("n1",), "river": ("n2", "n3")}
+        await page.locator("#map-note", has_text="2 regions").wait_for()
+        await page.locator("#map-field").hover(position={"x": 200, "y": 30})
+        await page.locator("#map-tip", has_text="river").wait_for()
+        assert await page.locator("#graph .node.onpath .name").all_text_contents() == ["n2", "n3"]
+        await page.mouse.move(5, 5)
+        await page.locator("#map-tip").wait_for(state="hidden")
+        assert await page.locator("#graph .node.onpath").count() == 0
+        await page.get_by_role("radio", name="on the way").check()
+        await page.locator("#map-unit", has_text="events on the way").wait_for()
+        world.names = ()
+        await page.locator("#map-empty", has_text="There is no region yet.").wait_for()
+        assert window.complaints == []
+
+
+async def test_the_first_tap_shows_a_region_and_the_second_one_opens_it(redis_server: EmbeddedServer) -> None:
+    world = MadeUp(WORLDS["grid"])
+    async with (
+        shown(redis_server, world.look) as running,
+        browser(width=PHONE_WIDTH, has_touch=True, is_mobile=True) as window,
+    ):
+        page = window.page
+        await opened(page, running)
+        await page.locator("#map-field").tap(position={"x": 20, "y": 20})
+        await page.locator("#map-tip", has_text="Tap again to open").wait_for()
+        assert await page.locator("#region .title").count() == 0
+        await page.locator("#map-field").tap(position={"x": 20, "y": 20})
+        await page.locator("#region .title", has_text="cell:-4:-3").wait_for()
+
+
+async def test_the_map_is_gzipped_for_who_accepts_that_and_has_its_layout_once(redis_server: EmbeddedServer) -> None:
+    world = MadeUp(WORLDS["grid"])
+    async with shown(redis_server, world.look) as running, aiohttp.ClientSession() as client:
+        at = running.url + "/dashboard/data/map"
+        first = await get(client, at)
+        while not first:
+            first = await get(client, at)
+        assert sorted(first["layout"]["names"]) == sorted(world.names)
+        for accepted, encoding in (("gzip", "gzip"), ("identity", None)):
+            query, headers = {"layout": first["version"]}, {"Accept-Encoding": accepted}
+            async with client.get(at, params=query, headers=headers) as response:
+                assert response.headers.get("Content-Encoding") == encoding
+                assert response.headers["Cache-Control"] == "no-store"
+                assert "layout" not in await response.json()
+
+
+LAYOUT = """
+import { arrange, panelsOf, squarify } from "%(file)s";
+const described = ({ title, columns = 0, rows = 0, indexes }) => [title, columns, rows, indexes.length];
+const titles = (names) => panelsOf(names).map(described);
+const box = { x: 0, y: 0, width: 600, height: 400 };
+const cells = squarify([60, 60, 40, 30, 20, 20, 10], box);
+const grid = arrange(["w:0:0", "w:-1:0", "w:1:2"], 300, 300);
+const numbers = (length) => Array.from({ length }, (_, n) => n);
+const square = (name, side, number) => numbers(number).map((n) => `${name}:${n %% side}:${Math.floor(n / side)}`);
+const many = arrange(square("c", 100, 10000), 900, 430);
+const mixed = arrange([...square("a", 10, 90), "b/1", "b/2", "x"], 900, 430);
+const centre = ({ x, y, width, height }) => [x + width / 2, y + height / 2];
+const middle = (map, index) => centre(map.box(index));
+const right = ({ x, y, width, height }) => x >= 0 && y >= 0 && x + width <= 600.001 && y + height <= 400.001;
+const [left, top] = middle(grid, 2);
+const lost = (map, length) => numbers(length).filter((n) => map.at(...middle(map, n)) !== n).length;
+console.log(JSON.stringify({
+  titles: titles(["w:0:0", "w:-1:0", "w:1:2", "z:0:0", "z:900000:3", "shop/a", "shop/b", "lobby", "w:01:1"]),
+  none: arrange(["a"], 900, 150).panels.length,
+  area: cells.map(({ width, height }) => Math.round((width * height * 240) / 240000)),
+  within: cells.every(right),
+  longest: Math.max(...cells.map(({ width, height }) => Math.max(width / height, height / width))),
+  order: [grid.box(1).x < grid.box(0).x, grid.box(2).x > grid.box(0).x, grid.box(2).y > grid.box(0).y],
+  steps: [grid.step(0, -1, 0), grid.step(1, -1, 0), grid.step(1, 1, 0), many.step(5050, 0, 1), many.step(5050, 1, 0)],
+  lost: [lost(many, 10000), lost(mixed, 93)],
+  nowhere: [many.at(-1, 5), many.at(5, 1e6), grid.at(left - grid.box(2).width, top)],
+}));
+"""
+
+
+def test_names_with_coordinates_are_grids_and_all_others_cells_that_can_be_found_again(tmp_path: Path) -> None:
+    node = shutil.which("node")
+    if node is None:
+        pytest.skip("Node is not installed")
+    script = tmp_path / "layout.mjs"
+    script.write_text(LAYOUT % {"file": (PAGE / "script" / "maplayout.js").as_uri()})
+    done = subprocess.run([node, script], capture_output=True, text=True, check=False, timeout=scaled(30))
+    assert done.stderr == ""
+    found = json.loads(done.stdout)
+    longest = found.pop("longest")
+    assert longest < 3
+    assert found == {
+        # z is too sparse for a grid, and 01 is no coordinate: two names could be at one place.
+        "titles": [["w", 3, 3, 3], ["shop", 0, 0, 2], ["others", 0, 0, 4]],
+        "none": 1,
+        "area": [60, 60, 40, 30, 20, 20, 10],
+        "within": True,
+        "order": [True, True, True],
+        "steps": [1, 1, 0, 5150, 5051],
+        "lost": [0, 0],
+        "nowhere": [-1, -1, -1],
+    }

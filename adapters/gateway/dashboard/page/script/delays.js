@@ -13,8 +13,8 @@ const GROUPS = [
 let isSeen = false;
 let asked = 0;
 
-new IntersectionObserver(([{ isIntersecting }]) => {
-  isSeen = isIntersecting;
+new IntersectionObserver((changes) => {
+  isSeen = changes.at(-1).isIntersecting;
   if (isSeen) refreshDelays();
 }).observe(byId("delays").parentElement);
 

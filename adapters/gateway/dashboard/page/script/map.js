@@ -26,8 +26,8 @@ let asked = 0;
 let isSeen = true;
 let coming = 0;
 
-new IntersectionObserver(([{ isIntersecting }]) => {
-  isSeen = isIntersecting;
+new IntersectionObserver((changes) => {
+  isSeen = changes.at(-1).isIntersecting;
   if (isSeen) refresh();
 }).observe(field.parentElement);
 new ResizeObserver(() => layout?.width !== field.parentElement.clientWidth && relayout()).observe(field.parentElement);
@@ -159,7 +159,14 @@ function point(event) {
   drawOver();
 }
 
+function leave() {
+  pointed = -1;
+  touched = null;
+  drawOver();
+}
+
 function open(index) {
+  touched = null;
   focused = held.names[index];
   showRegion(focused);
   byId("region-title").focus({ preventScroll: true });
@@ -169,11 +176,9 @@ function open(index) {
 }
 
 field.addEventListener("pointermove", point);
-field.addEventListener("pointerleave", () => {
-  pointed = -1;
-  touched = null;
-  drawOver();
-});
+// A finger leaves before its click; what it tapped stays until it taps elsewhere.
+field.addEventListener("pointerleave", ({ pointerType }) => pointerType !== "touch" && leave());
+addEventListener("pointerdown", ({ target }) => touched !== null && !field.contains(target) && leave());
 field.addEventListener("click", (event) => {
   point(event);
   if (pointed === -1) return;
