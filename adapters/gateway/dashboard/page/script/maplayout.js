@@ -2,7 +2,7 @@
 const COORDINATES = /^(.+):(-?(?:0|[1-9]\d{0,6})):(-?(?:0|[1-9]\d{0,6}))$/;
 const SPARSE_MAX = 20; // a grid with more places for each region is drawn as a list of cells
 const PANELS_MAX = 24;
-const SHARE_MIN = 0.03; // of the map, for a panel with a few regions among thousands
+const SHARE_MIN = { one: 0.1, all: 0.4 }; // of the map, for a panel with a few regions among thousands, and for all of these
 const STRETCH_MAX = 2;
 const CELL_MAX = { width: 150, height: 76 };
 export const TITLE = 20;
@@ -89,7 +89,7 @@ function worst(row, side) {
 export function arrange(names, width, height) {
   const groups = panelsOf(names);
   const sizes = groups.map(({ columns, rows, indexes }) => (columns ? columns * rows : indexes.length));
-  const least = sizes.reduce((sum, each) => sum + each, 0) * SHARE_MIN;
+  const least = sizes.reduce((sum, each) => sum + each, 0) * Math.min(SHARE_MIN.one, SHARE_MIN.all / groups.length);
   const order = groups.map((_, place) => place).sort((one, other) => sizes[other] - sizes[one] || one - other);
   const several = groups.length > 1;
   const apart = several ? APART : 0;
