@@ -13,6 +13,7 @@ from typing import Any
 
 import orjson
 
+from adapters.gateway.dashboard.delays import Delays
 from adapters.gateway.dashboard.history import History, Point
 from adapters.gateway.dashboard.notes import Note, happened
 from adapters.gateway.dashboard.snapshot import Snapshot
@@ -62,6 +63,7 @@ class Poller:
         self._wake = asyncio.Event()
         self._notes: deque[Note] = deque(maxlen=NOTES)
         self._history = History()
+        self.delays = Delays()
         self._answered_ms: dict[str, int] = {}
         """Node → when it last answered."""
         self._alerts: frozenset[tuple[str, str]] = frozenset()
@@ -136,6 +138,7 @@ class Poller:
                 self.note(Note(_now_ms(), "alert", f"cannot survey the network: {error}", bad=True))
                 logger.warning("cannot survey the network: %s", error)
             self.trouble = str(error)
+            self.delays.missed(_now_ms())
             self._waited_s = time.monotonic() - began_s
             return
         if self.trouble is not None:
@@ -157,6 +160,7 @@ class Poller:
                 self.note(note)
             rate = snapshot.events_per_s
             self._history.add(Point(at_ms, None if rate is None else round(rate, 1), snapshot.behind))
+        self.delays.add(state, at_ms)
         self._note_alerts(snapshot)
         self.snapshot = snapshot
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import hashlib
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -17,6 +18,7 @@ from aiohttp import web
 from adapters.gateway.dashboard.durations import Durations
 from adapters.gateway.dashboard.notes import Kind, Note
 from adapters.gateway.dashboard.poller import INTERVAL_S, Look, Poller
+from adapters.gateway.dashboard.regionmap import RegionMap
 from adapters.gateway.dashboard.snapshot import (
     LAGGING_ORDERS,
     REGION_ORDERS,
@@ -83,6 +85,8 @@ def add_dashboard(application: web.Application, gateway: Gateway, look: Look, *,
         router.add_get(f"/dashboard/{name}", shown.serve(file))
     router.add_get("/dashboard/data/state", shown.state)
     router.add_get("/dashboard/data/live", shown.live)
+    router.add_get("/dashboard/data/map", shown.map)
+    router.add_get("/dashboard/data/delays", shown.delays)
     router.add_get("/dashboard/data/regions", shown.regions)
     router.add_get("/dashboard/data/region", shown.region)
     router.add_get("/dashboard/data/subscribers", shown.subscribers)
@@ -114,6 +118,7 @@ class _Dashboard:
         self._gateway = gateway
         self._poller = Poller(look, on_look=self._looked, interval_s=interval_s)
         self._durations = Durations(gateway.access.event_type, gateway.access.hold_bounds_ms, self._note_gap)
+        self._map = RegionMap()
         self._gaps = 0
         gateway.taps.append(self._durations.tap)
 
@@ -175,6 +180,18 @@ class _Dashboard:
         finally:
             leaving.cancel()
         return response
+
+    async def map(self, request: web.Request) -> web.Response:
+        """Return all regions as columns; without names and paths if ``layout`` is their version."""
+        await self._admit(request)
+        snapshot = self._poller.snapshot
+        if snapshot is None:
+            return _json(b"null")
+        return _zipped(request, await self._map.zipped(snapshot, request.query.get("layout", "")))
+
+    async def delays(self, request: web.Request) -> web.Response:
+        await self._admit(request)
+        return _zipped(request, self._poller.delays.zipped())
 
     async def regions(self, request: web.Request) -> web.Response:
         await self._admit(request)
@@ -277,3 +294,12 @@ def _found(row: Row | None, what: str) -> web.Response:
 
 def _json(body: bytes) -> web.Response:
     return web.Response(body=body, content_type="application/json", headers={"Cache-Control": "no-store"})
+
+
+def _zipped(request: web.Request, body: bytes) -> web.Response:
+    """Answer with gzipped JSON, unpacked for a client that does not accept gzip."""
+    if "gzip" not in request.headers.get("Accept-Encoding", ""):
+        return _json(gzip.decompress(body))
+    response = _json(body)
+    response.headers["Content-Encoding"] = "gzip"
+    return response

@@ -231,7 +231,17 @@ async def test_only_who_may_watch_sees_the_data(redis_server: EmbeddedServer, tm
         running_gateway(url, keys=keys, extensions=(dashboard(url, interval_s=SOON_S),)) as running,
         aiohttp.ClientSession() as client,
     ):
-        places = ("state", "live", "regions", "region?name=x", "subscribers", "subscriber?name=x", "lagging")
+        places = (
+            "state",
+            "live",
+            "regions",
+            "region?name=x",
+            "subscribers",
+            "subscriber?name=x",
+            "lagging",
+            "map",
+            "delays",
+        )
         for headers, status in (
             ({}, 401),  # from this machine, too
             ({"Authorization": "Bearer rubbish"}, 401),

@@ -86,6 +86,12 @@ async def test_a_hung_node_is_unknown_within_seconds_and_the_rates_of_others_sta
             for row in listed["rows"]:
                 assert (hung.name in row["path"]) <= (hung.name in row["stuck_at"])
             looks = [await until(states, lambda _: True) for _ in range(5)]
+            curves = await get(client, at + "/dashboard/data/delays")
+            assert (curves["answers"]["names"][0], curves["answers"]["ms"][0][-1]) == (hung.name, None)
+            waits = dict(zip(curves["waits"]["names"], curves["waits"]["ms"], strict=True))
+            for link in looks[-1]["network"]["links"]:
+                if link["to"] == hung.name and link["waiting_frames"]:
+                    assert waits[f"{link['from']} → {link['to']}"][-1] >= 1_000
             apart_ms = [looks[place + 1]["network"]["at_ms"] - looks[place]["network"]["at_ms"] for place in range(4)]
             assert max(apart_ms) < scaled(4) * 1000
             most = max(look["network"]["totals"]["events_per_s"] or 0 for look in looks)
@@ -108,7 +114,13 @@ async def test_the_page_marks_what_is_stuck_and_says_what_is_unknown(axe: str | 
                 await page.get_by_role("button", name=free, exact=True).click()
                 await page.locator("#latency canvas").wait_for()
                 await page.get_by_label("Search regions").fill("")
+                await page.locator("#map-field").scroll_into_view_if_needed()
+                await page.locator("#map-note", has_text="12 regions").wait_for()
                 with stopped(hung.server.pid):
+                    await page.locator("#map-note", has_text="8 stuck").wait_for(timeout=scaled(10) * 1000)
+                    await page.locator("#map-field").focus()
+                    await page.keyboard.press("s")
+                    await page.locator("#map-tip", has_text=f"stuck at {hung.name}").wait_for()
                     await page.locator("#graph .node.down", has_text="since ").wait_for()
                     total = page.locator("#totals > div", has_text="events on the way")
                     await total.get_by_text("1 node unknown since ").wait_for()

@@ -1,10 +1,12 @@
 // Puts the parts together: one state every other second, shown by each of them.
 import { boxesOf, showAlerts, showNotes } from "./story.js";
 import { showCharts } from "./charts.js";
+import { refreshDelays } from "./delays.js";
 import { byId, make, say } from "./dom.js";
 import { atLeast, clock, count, counted, rate, since, span } from "./format.js";
 import { follow, token } from "./gate.js";
 import { laggingList, regionList, subscriberList } from "./lists.js";
+import { showMap } from "./map.js";
 import { showNetwork } from "./network.js";
 import { refreshRegion, reopenFeed } from "./region.js";
 import * as theme from "./theme.js";
@@ -42,7 +44,9 @@ function state(shown) {
   say(byId("where"), network.url);
   say(byId("plan"), planned(network));
   showTotals(network);
+  showMap(network);
   showNetwork(network);
+  refreshDelays();
   showAlerts(network);
   showCharts(shown);
   regions.refresh();

@@ -8,6 +8,8 @@ const SCALE_MIN = 0.62;
 const BOX = { width: 158, height: 74 };
 
 let newest = null;
+let chosen = [];
+let hinted = null;
 let marked = new Set();
 let drawn = { key: "", parts: null };
 
@@ -35,6 +37,19 @@ function silent({ nodes_silent: names, silent_since_ms: ms }) {
 
 // The path of the region that was chosen, so that one sees where its frames go.
 export function markPath(nodes) {
+  chosen = nodes;
+  trace();
+}
+
+// While something points at a region, its path stands in for the chosen one; null ends that.
+export function hintPath(nodes) {
+  if (hinted === nodes) return;
+  hinted = nodes;
+  trace();
+}
+
+function trace() {
+  const nodes = hinted ?? chosen;
   marked = new Set(nodes.flatMap((name, place) => (place ? [name, `${nodes[place - 1]}>${name}`] : [name])));
   mark();
 }

@@ -107,4 +107,4 @@ function relist(list, items) {
 }
 
 byId("region").replaceChildren(
-  make("p", { class: "empty" }, "Choose a region in the list, to see its path, atoms and subscribers, and its events as they come."));
+  make("p", { class: "empty" }, "Choose a region on the map or in the list, to see its path, atoms and subscribers, and its events as they come."));
