@@ -505,6 +505,7 @@ export class Client {
       if (sent && entry.after === null) throw failure("", "the connection was lost, and the region is not subscribed to");
       const text = textOf(entry, sent ? { retry: true, after: entry.after } : {});
       this.#checkSize(entry, text);
+      entry.isRetry = sent;
       entry.sent = true;
       this.#send(text);
     } catch (error) {
@@ -571,7 +572,10 @@ export class Client {
   #refused(said) {
     const error = new GamecastError(said);
     for (const waiting of [this.#joining, this.#leaving, this.#publishes]) {
-      if (waiting.has(said.id)) return this.#fail(waiting, said.id, error);
+      if (!waiting.has(said.id)) continue;
+      // Of a retry nothing is certain before it was looked for, as it is when a condition on a key fails.
+      const isOpen = waiting.get(said.id).isRetry && error.definite && error.key === null;
+      return this.#fail(waiting, said.id, isOpen ? uncertain(error.message) : error);
     }
     if (said.id === "resume") {
       if (said.retriable) return this.#drop(said.message, said.retry_after_ms);

@@ -250,6 +250,22 @@ CASES: dict[str, tuple[str, Any]] = {
         """,
         {"late": "waits", "patient": [True, True]},
     ),
+    "a retry that is refused is uncertain: the first time may have succeeded": (
+        """
+        const errors = [];
+        for (const more of [{ retriable: true }, { key: "door" }]) {
+          Server.answer.publish = (server, message) => {
+            message.retry ? server.refuse(message, "refused", more) : server.close(1006);
+          };
+          const game = open();
+          await game.subscribe("forest");
+          errors.push(await game.publish("forest", 1).catch(({ code, definite }) => [code, definite]));
+          game.close();
+        }
+        out.errors = errors;
+        """,
+        {"errors": [["uncertain", False], ["refused", True]]},
+    ),
     "an event without a position, or with those of other regions, does not spoil the resume": (
         """
         const game = open();
