@@ -217,6 +217,7 @@ export class Client {
   #wanted = new Map();       // region → position after which to continue, null while none is known
   #joined = new Set();       // regions that the gateway has answered
   #joining = new Map();      // id → { regions, since, state, resolve, reject }
+  #left = new Set();         // regions that the program unsubscribed from: the welcome's subscribe does not bring them back
   #withState = new Set();    // regions that began with their state
   #states = new Map();       // region → entries of the parts of its state that have come so far
   #leaving = new Map();      // id → { regions, resolve, reject }
@@ -270,6 +271,7 @@ export class Client {
       if (state && since !== null) throw failure("malformed", "subscribe with state, or with since, not both");
       const entry = { regions: writable(listOf(regions), since), since, state };
       for (const region of entry.regions) {
+        this.#left.delete(region);
         if (this.#wanted.has(region)) continue;
         this.#wanted.set(region, null);
         this.#withState[state ? "add" : "delete"](region);
@@ -282,7 +284,10 @@ export class Client {
   unsubscribe(regions) {
     return this.#call(this.#leaving, () => {
       regions = writable(listOf(regions));
-      for (const region of regions) this.#forget(region);
+      for (const region of regions) {
+        this.#forget(region);
+        this.#left.add(region);
+      }
       for (const entry of this.#joining.values()) entry.regions = entry.regions.filter((region) => !regions.includes(region));
       return { regions };
     }, (id) => this.#say({ type: "unsubscribe", id, regions }), true);
@@ -450,7 +455,7 @@ export class Client {
     const since = this.positions;
     const regions = Object.keys(since);
     if (regions.length) this.#say({ type: "subscribe", id: "resume", regions, since });
-    const given = (welcome.subscribe ?? []).filter((region) => !this.#wanted.has(region));
+    const given = (welcome.subscribe ?? []).filter((region) => !this.#wanted.has(region) && !this.#left.has(region));
     if (given.length) this.subscribe(given).catch((error) => this.#report(error));
     for (const id of [...this.#joining.keys()]) this.#sayJoin(id, since);
     const waiting = [...this.#publishes.values()].sort((one, other) => other.sent - one.sent);

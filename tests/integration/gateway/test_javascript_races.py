@@ -266,6 +266,18 @@ CASES: dict[str, tuple[str, Any]] = {
         """,
         {"errors": [["uncertain", False], ["refused", True]]},
     ),
+    "a region that the backend gave, and that the program left, does not come back with the next connection": (
+        """
+        Server.welcome = { subscribe: ["lobby", "news"] };
+        const game = open();
+        await until(() => Object.keys(game.positions).length === 2);
+        await game.unsubscribe("lobby");
+        Server.last.close(1006);
+        await until(() => Server.all.length === 2 && game.status === "open");
+        out.regions = Server.last.said.slice(1).map(({ regions }) => regions);
+        """,
+        {"regions": [["news"]]},
+    ),
     "an event without a position, or with those of other regions, does not spoil the resume": (
         """
         const game = open();
