@@ -63,12 +63,17 @@ class Grant:
     def require_read(self, region: str) -> None:
         """Raise `Refusal` for a region that the token does not let its holder read."""
         if region not in self.read:
-            raise Refusal(Code.FORBIDDEN, f"this token does not let you read {region!r}", status=403)
+            raise _forbidden("read", region)
 
     def require_write(self, region: str) -> None:
         """Raise `Refusal` for a region that the token does not let its holder write."""
         if region not in self.write:
-            raise Refusal(Code.FORBIDDEN, f"this token does not let you write {region!r}", status=403)
+            raise _forbidden("write", region)
+
+
+def _forbidden(what: str, region: str) -> Refusal:
+    message = f"this token does not let you {what} {region!r}"
+    return Refusal(Code.FORBIDDEN, message, status=403, more={"region": region})
 
 
 def anybody() -> Grant:

@@ -151,7 +151,7 @@ MEANINGS: Mapping[Code, str] = {
     Code.TOO_LARGE: "The event or the request is larger than the limit.",
     Code.UNAUTHORIZED: "The token is not valid. Get a new one.",
     Code.EXPIRED: "The token has expired. Get a new one.",
-    Code.FORBIDDEN: "The token does not permit it.",
+    Code.FORBIDDEN: "The token does not permit it; if it is a region that it does not permit, that is in region.",
     Code.ORIGIN: "The page's origin is not permitted.",
     Code.DENIED: "The game's backend denied it.",
     Code.BACKEND_DOWN: "The game's backend did not answer a hook. Retry.",

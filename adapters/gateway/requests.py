@@ -89,6 +89,8 @@ class Requests:
             try:
                 await self._take_message(each)
             except Refusal as refusal:
+                if isinstance(each, dict) and each.get("retry"):
+                    refusal.definite = False  # it was not looked for: the first time may have succeeded
                 self._outbox.deny(refusal, each)
             except GamecastError as error:
                 if isinstance(error, ENDS_CONNECTION):

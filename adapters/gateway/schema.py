@@ -325,7 +325,9 @@ class ErrorBody(Sent, kw_only=True):
     retriable: Annotated[bool, Meta(description="The same may succeed later.")]
     definite: Annotated[bool, Meta(description="What was asked for has certainly not happened.")]
     retry_after_ms: int | UnsetType = UNSET
-    region: Annotated[Region | UnsetType, Meta(description="Of key-conflict: the key's region.")] = UNSET
+    region: Annotated[
+        Region | UnsetType, Meta(description="Of key-conflict: the key's region; of forbidden: the region.")
+    ] = UNSET
     key: Annotated[Key | UnsetType, Meta(description="Of key-conflict: the key whose condition does not hold.")] = UNSET
     position: Annotated[
         Position | UnsetType | None, Meta(description="Of key-conflict: where the key was set last; null: not set.")

@@ -162,6 +162,7 @@ async def subscribe_refused(play: Play) -> None:
     await play.do("subscribe", regions=["forest"])
     await play.do("subscribe", regions=["secret"], refusal=Code.FORBIDDEN)
     await play.do("subscribe", regions=["river"])
+    await play.do("subscribe", regions=["river", "secret"], refusal=Code.FORBIDDEN)  # river stays joined
     play.events(4, "forest", "river")
     await connection.flush()
     connection.reset()

@@ -17,6 +17,7 @@ import orjson
 from adapters.gateway.messages import position_of, read_message
 from adapters.gateway.refusal import Close, Refusal
 from adapters.gateway.schema import PROTOCOL
+from laboratory.conformance.lateness import afters
 from laboratory.conformance.log import (
     Asked,
     Closed,
@@ -41,6 +42,10 @@ FINAL = frozenset(
 """Close codes after which the same client must not connect again (docs/gateway.md)."""
 ATTEMPTS_PER_S_MAX = 10
 """Connections in a row that get no welcome. A client that waits 50 ms, then twice as long each time, makes five."""
+WAITS_MIN = 6
+"""Of so many waits in a row that end in no welcome, the later half must be longer."""
+WAITS_RATIO_MIN = 1.5
+"""How much longer, in sum: far less than twice each time, because clients choose their waits at random."""
 EARLY_S = 0.02
 """How much earlier than `retry_after_ms` a client may be, whose clock is another one."""
 COMPARED = ("region", "position", "sender", "payload", "base64", "key", "regions", "positions", "gap", "state")
@@ -58,6 +63,7 @@ def judge(entries: Sequence[Entry], *, token: str | None = None) -> list[Violati
     """Return what the client did wrong in one scenario. ``token``: that it must send."""
     rules = (_waits, _program, _hellos, _messages, _deliveries, _losses, _answers, _publishes, _resumes, _reconnects)
     found = [violation for rule in rules for violation in rule(entries)]
+    found.extend(Violation("retry", text) for text in afters(entries))
     return [*found, *(_tokens(entries, token) if token is not None else ())]
 
 
@@ -126,13 +132,25 @@ def _deliveries(entries: Sequence[Entry]) -> Iterator[Violation]:
     due = list(_due(entries))
     places = {_key(item): at for at, item in enumerate(due)}
     seen: Counter[Any] = Counter()
-    latest, last = -1, None
-    for line in (each.line for each in _of(entries, Reported) if isinstance(each.line, dict)):
+    latest, last, is_refused = -1, None, False
+    for entry in entries:
+        is_refused |= isinstance(entry, Said) and entry.document.get("retriable") is False
+        if not isinstance(entry, Reported) or not isinstance(entry.line, dict):
+            continue
+        line = entry.line
         kind = next((kind for kind in ("event", "gap", "state") if kind in line), None)
         if kind is None:
             continue
         item = line[kind]
         key = _key(item) if isinstance(item, dict) else None
+        if (
+            key not in places
+            and is_refused
+            and kind == "gap"
+            and isinstance(item, dict)
+            and item.get("position") is None
+        ):
+            continue  # it could not resume, and began again
         if key not in places:
             yield Violation("unexpected", f"the client reports {_short(item)}, which was not sent to it")
             continue
@@ -185,7 +203,10 @@ def _changes(kind: str, item: dict[str, Any], due: dict[str, Any]) -> Iterator[V
     if kind != is_of:
         yield Violation("kind", f"the client reports {_named(due)}, which is a kind of {is_of}, as {kind}")
     for field in COMPARED:
-        if field in due and not _is_within(due[field], item.get(field)):
+        has_more = (
+            field == "state" and isinstance(item.get(field), dict) and not item[field].keys() <= due[field].keys()
+        )
+        if field in due and (has_more or not _is_within(due[field], item.get(field))):
             text = f"the client reports {_named(due)} with {field} {_short(item.get(field))}, not {_short(due[field])}"
             yield Violation("changed", text)
 
@@ -352,8 +373,11 @@ def _reconnects(entries: Sequence[Entry]) -> Iterator[Violation]:
             yield Violation("close", f"the client closes with {entry.code}, not 1000: the gateway keeps its session")
     welcomed = {each.connection for each in _of(entries, Said) if each.document["type"] == "welcome"}
     refused = [each.at_s for each in _of(entries, Opened) if each.connection not in welcomed]
-    if any(later - one < 1 for one, later in zip(refused, refused[ATTEMPTS_PER_S_MAX:], strict=False)):
-        intervals = ", ".join(f"{(later - one) * 1000:.0f}" for one, later in pairwise(refused[:6]))
+    waits = [later - one for one, later in pairwise(refused)]
+    half = len(waits) // 2
+    are_equal = len(waits) >= WAITS_MIN and sum(waits[-half:]) < WAITS_RATIO_MIN * sum(waits[:half])
+    if are_equal or any(later - one < 1 for one, later in zip(refused, refused[ATTEMPTS_PER_S_MAX:], strict=False)):
+        intervals = ", ".join(f"{wait * 1000:.0f}" for wait in waits[:5])
         yield Violation(
             "backoff", f"the client does not wait longer after each failure; first waits in ms: {intervals}"
         )

@@ -59,10 +59,10 @@ async def publish_refused(play: Play) -> None:
     await play.reported(2)
 
 
-@PUBLISHES.add("an event over the welcome's limits is refused by the client, and not sent")
+@PUBLISHES.add("an event over the latest welcome's limits is refused by the client, and not sent")
 async def too_large(play: Play) -> None:
     play.server.limits = GatewayLimits(message_bytes_max=400, payload_bytes_max=100)
-    await play.connected()
+    connection = await play.connected()
     await play.do("subscribe", regions=["forest"])
     code = Code.TOO_LARGE
     await play.do("publish", region="forest", payload="x" * 99, refusal=code, is_local=True)  # with quotes, 101 bytes
@@ -71,6 +71,11 @@ async def too_large(play: Play) -> None:
     await play.do("publish", region="forest", payload="x" * 98)
     await play.do("publish", region="forest", payload="ü" * 49)
     await play.reported(2)
+    play.server.limits = GatewayLimits(message_bytes_max=400, payload_bytes_max=50)
+    connection.reset()
+    connection = await play.connected()
+    await play.heard(connection, Subscribe)
+    await play.do("publish", region="forest", payload="x" * 60, refusal=code, is_local=True)
 
 
 @PUBLISHES.add("a publish whose ack was lost is sent again as a retry, in order, and is published once")
@@ -119,6 +124,30 @@ async def retry_behind_an_equal_event(play: Play) -> None:
     await play.connected()
     await play.answered(number)
     await play.reported(2)
+
+
+@PUBLISHES.add("a retry is looked for behind the acks that the client had, in each region of an event")
+async def retry_behind_an_ack(play: Play) -> None:
+    async def acknowledge(connection: Connection, message: Publish) -> None:
+        await connection.ack(message, connection.accept(message))  # it does not come back yet
+
+    async def lose(connection: Connection, message: Publish) -> None:
+        if message.region == "river":
+            play.server.on[Publish] = acknowledge
+            connection.reset()
+
+    await play.connected()
+    await play.do("subscribe", regions=["forest", "river"])
+    play.server.on[Publish] = acknowledge
+    for number in range(5):
+        await play.do("publish", region="forest", payload={"mine": number})
+    await play.do("publish", regions=["forest", "river"], payload={"both": True})
+    play.server.on[Publish] = lose
+    lost = [play.ask("publish", region=region, payload={"lost": region}) for region in ("forest", "river")]
+    await play.connected()
+    await play.answered(*lost)
+    await play.server.last.flush()
+    await play.reported(5 + 1 + 2)
 
 
 @PUBLISHES.add("publishes of a time without a connection are sent when there is one, in order")

@@ -15,6 +15,8 @@ from laboratory.patience import Deadline
 RECONNECTS = Scenarios()
 WATCHED_S = 0.4
 """How long a client that must not connect again is watched. The first wait of a client should be shorter."""
+REFUSED_S = 2.5
+"""How long a gateway refuses: a client that does not wait longer each time makes enough attempts to see it."""
 RETRIABLE = (
     *(Close.GOING_AWAY, Close.INTERNAL, Close.TRY_LATER, Close.HELLO_TIMEOUT, Close.TOO_SLOW, Close.IDLE),
     *(Close.LIMIT, Close.RATE),
@@ -95,6 +97,7 @@ async def reset_within_state(play: Play) -> None:
         connection.send_text = send_three  # type: ignore[method-assign]
         await connection.subscribe(message)
         connection.reset()
+        play.event("forest", None, key="k0")  # deleted: the part that the client has is of the past
 
     play.server.on |= {Hello: small_messages, Subscribe: half}
     await play.connected()
@@ -107,20 +110,21 @@ async def reset_within_state(play: Play) -> None:
     await play.reported(1, "state")
 
 
-@RECONNECTS.add("a subscribe whose answer was lost is sent again")
+@RECONNECTS.add("a subscribe whose answer was lost is sent again, with its since")
 async def subscribe_unanswered(play: Play) -> None:
     async def drop(connection: Connection, message: Subscribe) -> None:
         play.server.on.pop(Subscribe)
         connection.reset()
 
     play.server.on[Subscribe] = drop
+    play.events(2, "forest")
     await play.connected()
-    subscribing = play.ask("subscribe", regions=["forest"])
+    subscribing = play.ask("subscribe", regions=["forest"], since=0)
     connection = await play.connected()
     await play.answered(subscribing)
-    play.events(3, "forest")
+    play.events(3, "forest", begin=2)
     await connection.flush()
-    await play.reported(3)
+    await play.reported(5)
 
 
 @RECONNECTS.add("a resume that is refused for now is repeated, after retry_after_ms")
@@ -143,7 +147,7 @@ async def resume_refused_for_now(play: Play) -> None:
     await play.reported(8)
 
 
-@RECONNECTS.add("a resume that is refused for good is reported: the client ends, or reports an error")
+@RECONNECTS.add("a resume that is refused for good is reported: the client ends, or reports an error, also after gaps")
 async def resume_refused_for_good(play: Play) -> None:
     async def refuse(connection: Connection, message: Subscribe) -> None:
         await connection.refuse(message, Code.MALFORMED)
@@ -226,7 +230,7 @@ async def backoff(play: Play) -> None:
     play.server.on[Hello] = refuse
     await play.connected()
     subscribing = play.ask("subscribe", regions=["forest"])
-    await asyncio.sleep(1.1)
+    await asyncio.sleep(REFUSED_S)
     play.server.on.pop(Hello)
     await play.answered(subscribing)
     play.event("forest", 1)

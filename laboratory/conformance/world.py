@@ -39,7 +39,9 @@ class World:
         at_ns = self._time_ns()
         event = Event(region, sender, payload, EPOCH, self._next(region), at_ns, at_ns, False, key)
         self.items.append(event)
-        if key is not None:
+        if key is not None and payload is None:
+            self._keys.get(region, {}).pop(key, None)
+        elif key is not None:
             self._keys.setdefault(region, {})[key] = event
         return event
 

@@ -69,7 +69,9 @@ export interface Receipt {
 export interface Options {
   /** A token, or a function that returns one; it is called for each connection and each page of history. If it throws,
    *  "error" reports it and the client tries again, or ends if what it threw has `retriable: false`. */
-  token?: string | (() => string | Promise<string>) | undefined;
+  token?: string | null | (() => string | null | undefined | Promise<string | null | undefined>) | undefined;
+  /** After so long without an answer, the token function has failed (30,000); `Infinity`: it is waited for. */
+  tokenTimeoutMs?: number | undefined;
   /** By which others know this sender. */
   name?: string | undefined;
   /** Gather events for so long before they are sent; 0 to 1000. */
@@ -95,7 +97,7 @@ export class GamecastError extends Error {
   /** The same may succeed later. */
   readonly retriable: boolean;
   readonly retryAfterMs: number | null;
-  /** Of "key-conflict": the region of the key. */
+  /** Of "key-conflict": the region of the key. Of "error": the region that is not followed any longer. */
   readonly region: string | null;
   /** Of "key-conflict": the key whose condition does not hold. */
   readonly key: string | null;
@@ -127,17 +129,17 @@ export type SubscribeOptions =
   | { since?: null | undefined; state: boolean };
 
 export interface Handlers<P = unknown> {
-  event: (event: GamecastEvent<P>) => void | Promise<void>;
-  gap: (gap: GamecastGap) => void | Promise<void>;
-  state: (state: GamecastState<P>) => void | Promise<void>;
+  event: (event: GamecastEvent<P>) => unknown;
+  gap: (gap: GamecastGap) => unknown;
+  state: (state: GamecastState<P>) => unknown;
 }
 
 export interface ClientHandlers<P = unknown> extends Handlers<P> {
-  /** What failed and belongs to no call: a handler that threw, a token function, a message of the server, and the
-   *  error that ended the client. Without a handler it is written to the console. */
-  error: (error: unknown) => void | Promise<void>;
+  /** What failed and belongs to no call: a handler that threw, a token function, a message of the server, a region that
+   *  cannot be resumed, and the error that ended the client. Without a handler it is written to the console. */
+  error: (error: unknown) => unknown;
   /** `reason`: why the client waits, or what ended it. */
-  status: (status: Status, reason?: GamecastError) => void | Promise<void>;
+  status: (status: Status, reason?: GamecastError) => unknown;
 }
 
 /** Regions with handlers of their own; attach these before `subscribe`. Leaving its iteration unsubscribes. */

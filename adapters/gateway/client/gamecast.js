@@ -18,6 +18,11 @@ const FINAL = { 4000: "malformed", 1003: "binary", 1009: "too-large", 4003: "den
 const KINDS = ["event", "gap", "state", "status", "error"];
 const QUEUE_MAX = 100_000;
 const CONNECT_TIMEOUT_MS = 10_000;
+const TOKEN_TIMEOUT_MS = 30_000;
+const HISTORY_TIMEOUT_MS = 30_000;
+const HEARTBEAT_MS = 20_000;
+// Timers of more milliseconds run at once.
+const TIMER_MS_MAX = 2 ** 31 - 1;
 // Browsers and ws take messages of any size; the gateway has a lower limit of its own.
 const MESSAGE_BYTES_MAX = 2 ** 24;
 // Timers of a sleeping machine stand still, and those of a hidden page are slow: only the server can say if it is there.
@@ -26,6 +31,7 @@ const STEADY_MS = 5000;
 const LOST_MS = 60_000;
 const PROBE_MS = 3000;
 const DEPTH_MAX = 64;
+const POSITION = /^\d+-\d+$/;
 // As JSON.stringify writes a surrogate without its other half, which is not Unicode.
 const LONE_SURROGATE = /(?:^|[^\\])(?:\\\\)*\\ud[89a-f]/;
 
@@ -105,9 +111,16 @@ class Inbox {
 
   iterate(leave) {
     this.iterates = true;
+    const done = { done: true, value: undefined };
+    let isLeft = false;
     return {
-      next: () => this.#next(),
-      return: async () => { await leave(); return { done: true, value: undefined }; },
+      next: async () => isLeft ? done : this.#next(),
+      return: async () => {
+        isLeft = true;
+        await leave();
+        if (!this.#over) this.end();
+        return done;
+      },
       [Symbol.asyncIterator]() { return this; },
     };
   }
@@ -120,6 +133,7 @@ class Inbox {
       if (this.#head > 1000 && this.#head * 2 > this.#items.length) [this.#items, this.#head] = [this.#items.slice(this.#head), 0];
       return Promise.resolve({ done: false, value: item });
     }
+    this.iterates ||= !this.#over;
     return new Promise((resolve, reject) => {
       this.#takers.push({ resolve, reject });
       if (this.#over) this.end(this.#over.error);
@@ -134,14 +148,16 @@ class Inbox {
     }
   }
 
+  /** Begin again, without what no one has taken of what was left. */
   reopen() {
-    this.#over = null;
+    if (this.#over) [this.#over, this.iterates, this.#items, this.#head] = [null, false, [], 0];
   }
 }
 
 /** Regions with handlers of their own. Attach them before `subscribe`: then they see the first event, too. */
 export class Subscription {
-  #client; #inbox; #options; #link; #isActive = false;
+  #client; #inbox; #options; #link;
+  #turn = null;  // from the first subscribe to the unsubscribe: how many calls wait, and whether one has succeeded
 
   constructor(client, regions, options, inbox, link) {
     /** The regions of the subscription. */
@@ -156,27 +172,31 @@ export class Subscription {
 
   /** Join the regions; resolves with region → position when all later events will be delivered. */
   async subscribe(options) {
-    const wasActive = this.#isActive;
-    this.#isActive = true;
+    const turn = this.#turn ??= { waiting: 0, isJoined: false };
+    turn.waiting += 1;
     this.#inbox.reopen();
     this.#link(true);
     try {
-      return await this.#client.subscribe(this.regions, { ...this.#options, ...options });
+      const positions = await this.#client.subscribe(this.regions, { ...this.#options, ...options });
+      turn.isJoined = true;
+      return positions;
     } catch (error) {
-      if (!wasActive) this.#leave(error);
+      if (turn === this.#turn && turn.waiting === 1 && !turn.isJoined) this.#leave(error);
       throw error;
+    } finally {
+      turn.waiting -= 1;
     }
   }
 
   /** Leave the regions that no other subscription has. */
   async unsubscribe() {
-    if (!this.#isActive) return;
+    if (!this.#turn) return;
     const left = this.#leave();
     if (left.length) await this.#client.unsubscribe(left);
   }
 
   #leave(error) {
-    this.#isActive = false;
+    this.#turn = null;
     this.#inbox.end(error);
     return this.#link(false);
   }
@@ -197,13 +217,15 @@ export class Client {
   #wanted = new Map();       // region → position after which to continue, null while none is known
   #joined = new Set();       // regions that the gateway has answered
   #joining = new Map();      // id → { regions, since, state, resolve, reject }
+  #left = new Set();         // regions that the program unsubscribed from: the welcome's subscribe does not bring them back
+  #withState = new Set();    // regions that began with their state
   #states = new Map();       // region → entries of the parts of its state that have come so far
   #leaving = new Map();      // id → { regions, resolve, reject }
   #publishes = new Map();    // id → { region, head, body, sent, after, resolve, reject }
   #acked = new Map();        // region → position of the last answered publish; waiting publishes come after it
   #inbox = new Inbox((error, kind) => this.#report(error, kind));
   #active = new Map();       // subscription → its inbox, while it is subscribed
-  #heardAt = 0; #askedAt = 0; #patienceMs = 0; #beatAt = 0; #heartbeatMs = 20_000; #beating; #retry = null; #failure = null;
+  #heardAt = 0; #askedAt = 0; #patienceMs = 0; #beatAt = 0; #heartbeatMs = HEARTBEAT_MS; #beating; #retry = null; #failure = null;
   #limits = {};
   #trouble = null;           // why the last attempt to connect failed
   #online = () => this.#wake();
@@ -247,17 +269,26 @@ export class Client {
   subscribe(regions, { since = null, state = false } = {}) {
     return this.#call(this.#joining, (id) => {
       if (state && since !== null) throw failure("malformed", "subscribe with state, or with since, not both");
-      const entry = { regions: listOf(regions), since, state };
-      for (const region of entry.regions) if (!this.#wanted.has(region)) this.#wanted.set(region, null);
+      const entry = { regions: writable(listOf(regions), since), since, state };
+      for (const region of entry.regions) {
+        this.#left.delete(region);
+        if (this.#wanted.has(region)) continue;
+        this.#wanted.set(region, null);
+        this.#withState[state ? "add" : "delete"](region);
+      }
       return entry;
     }, (id) => this.#sayJoin(id));
   }
 
   /** Leave regions. */
   unsubscribe(regions) {
-    regions = listOf(regions);
     return this.#call(this.#leaving, () => {
-      for (const region of regions) this.#forget(region);
+      regions = writable(listOf(regions));
+      for (const region of regions) {
+        this.#forget(region);
+        this.#left.add(region);
+      }
+      for (const entry of this.#joining.values()) entry.regions = entry.regions.filter((region) => !regions.includes(region));
       return { regions };
     }, (id) => this.#say({ type: "unsubscribe", id, regions }), true);
   }
@@ -284,6 +315,7 @@ export class Client {
 
   /** Read a page of a region's history; resolves with {events, next, more}. Continue with `after: next`. */
   async history(region, { after, limit } = {}) {
+    writable([region]);
     const url = new URL(this.#url ?? this.#urls[0]);
     url.protocol = url.protocol.replace("ws", "http");
     url.pathname = url.pathname.replace(/socket$/, `regions/${encodeURIComponent(region)}/events`);
@@ -292,13 +324,14 @@ export class Client {
     const token = await this.#token();
     let answer;
     try {
-      const response = await fetch(url, token == null ? {} : { headers: { Authorization: `Bearer ${token}` } });
+      const headers = token == null ? {} : { Authorization: `Bearer ${token}` };
+      const response = await fetch(url, { headers, signal: AbortSignal.timeout(HISTORY_TIMEOUT_MS) });
       answer = await response.json();
+      if (!answer.error) answer.events.forEach(decode);
     } catch (cause) {
       throw failure("unreachable", `no history of ${region}: ${cause.message}`, { retriable: true, cause });
     }
     if (answer.error) throw new GamecastError(answer.error);
-    answer.events.forEach(decode);
     return answer;
   }
 
@@ -330,8 +363,22 @@ export class Client {
     });
   }
 
-  #token() {
-    return typeof this.#options.token === "function" ? this.#options.token() : this.#options.token;
+  async #token() {
+    const { token, tokenTimeoutMs: timeoutMs = TOKEN_TIMEOUT_MS } = this.#options;
+    if (typeof token !== "function") return token;
+    let timer;
+    try {
+      return await new Promise((resolve, reject) => {
+        Promise.resolve(token()).then(resolve, reject);
+        if (timeoutMs > TIMER_MS_MAX) return;
+        timer = setTimeout(() => reject(new Error(`the token function did not answer for ${timeoutMs / 1000} s`)), timeoutMs);
+        timer.unref?.();
+      });
+    } catch (cause) {
+      throw failure("token", `no token: ${cause?.message ?? cause}`, { retriable: cause?.retriable ?? true, cause });
+    } finally {
+      clearTimeout(timer);
+    }
   }
 
   async #open() {
@@ -341,8 +388,7 @@ export class Client {
     let token;
     try {
       token = await this.#token();
-    } catch (cause) {
-      const error = failure("token", `no token: ${cause?.message ?? cause}`, { retriable: cause?.retriable ?? true, cause });
+    } catch (error) {
       if (!error.retriable) return this.#end(error);
       if (!this.#closed) this.#report(error);
       return this.#again(error);
@@ -382,7 +428,8 @@ export class Client {
 
   #hear(said) {
     this.#heardAt = Date.now();
-    this.#askedAt = 0;
+    // Whatever else a server says that does not welcome, it is no gateway.
+    if (this.#ready || said.type === "welcome") this.#askedAt = 0;
     switch (said.type) {
       case "welcome": return this.#begin(said);
       case "events": return this.#deliver(said.events);
@@ -401,17 +448,16 @@ export class Client {
   #begin(welcome) {
     this.name = welcome.name;
     this.data = welcome.data ?? null;
-    this.#heartbeatMs = welcome.heartbeat_ms;
+    this.#heartbeatMs = welcome.heartbeat_ms > 0 ? welcome.heartbeat_ms : HEARTBEAT_MS;
     this.#limits = welcome.limits ?? {};
     this.#trouble = null;
     // One message for all regions with known positions: two messages would have two cuts.
     const since = this.positions;
     const regions = Object.keys(since);
     if (regions.length) this.#say({ type: "subscribe", id: "resume", regions, since });
-    const given = (welcome.subscribe ?? []).filter((region) => !this.#wanted.has(region));
+    const given = (welcome.subscribe ?? []).filter((region) => !this.#wanted.has(region) && !this.#left.has(region));
     if (given.length) this.subscribe(given).catch((error) => this.#report(error));
     for (const id of [...this.#joining.keys()]) this.#sayJoin(id, since);
-    for (const id of [...this.#leaving.keys()]) this.#settle(this.#leaving, id);
     const waiting = [...this.#publishes.values()].sort((one, other) => other.sent - one.sent);
     this.#ready = true;
     this.#openedAt = Date.now();
@@ -423,9 +469,9 @@ export class Client {
   #sayJoin(id, resumed = {}) {
     const entry = this.#joining.get(id);
     // The answer to the resuming message is the answer to a join of these regions only.
-    const left = entry.regions.filter((region) => this.#wanted.has(region) && !(region in resumed));
+    const left = entry.regions.filter((region) => this.#wanted.has(region) && !Object.hasOwn(resumed, region));
     entry.isResumed = left.length === 0;
-    if (entry.isResumed && !entry.regions.some((region) => region in resumed)) return this.#settle(this.#joining, id, {});
+    if (entry.isResumed && !entry.regions.some((region) => Object.hasOwn(resumed, region))) return this.#settle(this.#joining, id, {});
     if (entry.isResumed) return;
     let { since, state } = entry;
     if (since !== null && typeof since === "object") since = Object.fromEntries(left.map((region) => [region, since[region]]));
@@ -434,13 +480,14 @@ export class Client {
 
   #subscribed({ id, regions }) {
     for (const [region, position] of Object.entries(regions)) {
-      if (!this.#wanted.has(region)) continue;
+      checkPosition(position);
+      if (!this.#follows(region)) continue;
       this.#joined.add(region);
       if (this.#wanted.get(region) === null) this.#wanted.set(region, position);
     }
     for (const [each, entry] of this.#joining) {
       if (each !== id && !(id === "resume" && entry.isResumed)) continue;
-      const answered = entry.regions.map((region) => [region, regions[region] ?? this.#wanted.get(region)]);
+      const answered = entry.regions.map((region) => [region, Object.hasOwn(regions, region) ? regions[region] : this.#wanted.get(region)]);
       this.#settle(this.#joining, each, Object.fromEntries(answered.filter(([, position]) => position)));
     }
   }
@@ -463,6 +510,7 @@ export class Client {
       if (sent && entry.after === null) throw failure("", "the connection was lost, and the region is not subscribed to");
       const text = textOf(entry, sent ? { retry: true, after: entry.after } : {});
       this.#checkSize(entry, text);
+      entry.isRetry = sent;
       entry.sent = true;
       this.#send(text);
     } catch (error) {
@@ -476,8 +524,11 @@ export class Client {
       if (this.#closed) return;
       if ("state" in event && !this.#isWhole(event)) continue;
       if (event.regions) this.#keepWanted(event);
-      if (!this.#wanted.has(event.region)) continue;
-      for (const [region, position] of placesOf(event)) this.#wanted.set(region, position);
+      if (!this.#follows(event.region)) continue;
+      for (const [region, position] of placesOf(event)) {
+        checkPosition(position);
+        if (this.#wanted.has(region)) this.#wanted.set(region, position);
+      }
       decode(event);
       const kind = "state" in event ? "state" : "gap" in event ? "gap" : "event";
       const regions = event.regions ?? [event.region];
@@ -511,23 +562,70 @@ export class Client {
 
   /** Drop from an event of several regions those that the program has left. */
   #keepWanted(event) {
-    const kept = event.regions.filter((region) => this.#wanted.has(region));
+    const kept = event.regions.filter((region) => this.#follows(region));
     if (kept.length === 0 || kept.length === event.regions.length) return;
     event.regions = kept;
     event.positions = Object.fromEntries(kept.map((region) => [region, event.positions[region]]));
     if (!kept.includes(event.region)) [event.region, event.position] = [kept[0], event.positions[kept[0]]];
   }
 
+  /** Whether items of a region are for the program: until its unsubscribe is answered, they are of what it left. */
+  #follows(region) {
+    return this.#wanted.has(region) && ![...this.#leaving.values()].some(({ regions }) => regions.includes(region));
+  }
+
   #refused(said) {
     const error = new GamecastError(said);
     for (const waiting of [this.#joining, this.#leaving, this.#publishes]) {
-      if (waiting.has(said.id)) return this.#fail(waiting, said.id, error);
+      if (!waiting.has(said.id)) continue;
+      // Of a retry nothing is certain before it was looked for, as it is when a condition on a key fails.
+      const isOpen = waiting.get(said.id).isRetry && error.definite && error.key === null;
+      return this.#fail(waiting, said.id, isOpen ? uncertain(error.message) : error);
     }
     if (said.id === "resume") {
-      if (!said.retriable) return this.#end(error);
-      return this.#drop(said.message, said.retry_after_ms);
+      if (said.retriable) return this.#drop(said.message, said.retry_after_ms);
+      if (!this.#wanted.has(said.region)) return this.#beginAnew(error);
+      // Without the region that it names, the others resume.
+      this.#lose(said.region, error);
+      this.#attempt = 0;
+      return this.#drop(said.message);
     }
     this.lastError = error;
+    this.#report(error);
+  }
+
+  /** Nothing can be resumed, as if the network does not know the positions: report a gap in each region, and follow it
+   *  from now on. */
+  #beginAnew(error) {
+    const positions = Object.entries(this.positions);
+    for (const [region, position] of positions) {
+      const [epoch, sequence] = position.split("-");
+      this.#deliver([{ region, position: null, gap: { first: `${epoch}-${+sequence + 1}`, last: null, reason: error.message } }]);
+      if (!this.#wanted.has(region)) continue;  // the program left it
+      this.#wanted.set(region, null);
+      this.#joined.add(region);
+    }
+    for (const [id, { isResumed }] of [...this.#joining]) if (isResumed) this.#sayJoin(id);
+    const asked = [...this.#joining.values()].flatMap(({ regions }) => regions);
+    for (const [region] of positions) if (!asked.includes(region)) this.#joinAnew(region);
+  }
+
+  #joinAnew(region) {
+    if (this.#closed || !this.#wanted.has(region)) return;
+    this.subscribe(region, { state: this.#withState.has(region) }).catch((error) => {
+      if (!error.retriable) return this.#lose(region, error);
+      setTimeout(() => this.#joinAnew(region), error.retryAfterMs ?? 1000);
+    });
+  }
+
+  /** A region cannot be followed any longer; nor can a subscription that has no other. */
+  #lose(region, error) {
+    this.#forget(region);
+    for (const [subscription, inbox] of this.#active) {
+      if (!subscription.regions.includes(region) || subscription.regions.some((each) => this.#wanted.has(each))) continue;
+      inbox.end(error);
+    }
+    error.region = region;
     this.#report(error);
   }
 
@@ -556,7 +654,7 @@ export class Client {
   /** Reject a call if there is no connection for too long. */
   #limit(waiting, id, entry) {
     const timeoutMs = this.#options.connectTimeoutMs ?? CONNECT_TIMEOUT_MS;
-    if (this.#ready || !Number.isFinite(timeoutMs)) return;
+    if (this.#ready || !(timeoutMs <= TIMER_MS_MAX)) return;
     const deadline = entry.deadline = Date.now() + timeoutMs;
     const timer = setTimeout(() => {
       // It may have been answered, or the connection was restored and lost again, which sets another deadline.
@@ -588,6 +686,7 @@ export class Client {
     this.#socket = null;
     this.#askedAt = 0;
     if (this.#closed) return;
+    for (const id of [...this.#leaving.keys()]) this.#settle(this.#leaving, id);
     this.#beating.ref?.();
     // What a lost connection had sent may reach its gateway now, and take this one's name.
     const byItself = FINAL[code] === "superseded" && Date.now() - this.#lostAt < LOST_MS;
@@ -613,14 +712,15 @@ export class Client {
     this.lastError = this.#unreachable();
     const wait = RECONNECT_MS[Math.min(this.#attempt, RECONNECT_MS.length - 1)];
     this.#attempt += 1;
-    this.#retry = setTimeout(() => this.#open(), Math.max(waitMs ?? 0, wait * (0.5 + Math.random())));
+    const delayMs = Math.max(+waitMs || 0, wait * (0.5 + Math.random()));
+    this.#retry = setTimeout(() => this.#open(), Math.min(delayMs, TIMER_MS_MAX));
     this.#become("waiting", this.lastError);
   }
 
   /** The network may be another one: connect at once, or see whether the server is still there. */
   #wake() {
     if (this.#retry) this.#open();
-    else if (this.#ready) this.#probe(PROBE_MS);
+    else if (this.#ready) this.#ping(PROBE_MS);
   }
 
   #beat() {
@@ -629,10 +729,10 @@ export class Client {
     this.#beatAt = now;
     if (this.#askedAt && now - this.#askedAt > this.#patienceMs) this.#drop("silent");
     else if (hasSlept) this.#wake();
-    else if (this.#ready && !this.#askedAt && now - this.#heardAt > this.#heartbeatMs) this.#probe(this.#heartbeatMs);
+    else if (this.#ready && !this.#askedAt && now - this.#heardAt > this.#heartbeatMs) this.#ping(this.#heartbeatMs);
   }
 
-  #probe(patienceMs) {
+  #ping(patienceMs) {
     this.#ask(patienceMs);
     this.#say({ type: "ping" });
   }
@@ -695,6 +795,17 @@ export function comparePositions(one, other) {
 function placesOf({ region, position, positions }) {
   if (positions) return Object.entries(positions);
   return position === null ? [] : [[region, position]];
+}
+
+/** Regions, if a message can name them and `since`: the gateway closes at what is not Unicode. */
+function writable(regions, since) {
+  if (LONE_SURROGATE.test(JSON.stringify([regions, since]))) throw failure("invalid-region", "half of a surrogate pair is no text");
+  return regions;
+}
+
+/** A client that resumes with what is no position is refused. */
+function checkPosition(position) {
+  if (!POSITION.test(position)) throw new TypeError(`${position} is no position`);
 }
 
 function listOf(regions) {

@@ -62,7 +62,7 @@ export interface ErrorBody {
   /** What was asked for has certainly not happened. */
   definite: boolean;
   retry_after_ms?: number;
-  /** Of key-conflict: the key's region. */
+  /** Of key-conflict: the key's region; of forbidden: the region. */
   region?: string;
   /** Of key-conflict: the key whose condition does not hold. */
   key?: string;
@@ -81,7 +81,7 @@ export interface ErrorMessage {
   /** What was asked for has certainly not happened. */
   definite: boolean;
   retry_after_ms?: number;
-  /** Of key-conflict: the key's region. */
+  /** Of key-conflict: the key's region; of forbidden: the region. */
   region?: string;
   /** Of key-conflict: the key whose condition does not hold. */
   key?: string;

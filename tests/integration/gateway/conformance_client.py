@@ -29,6 +29,7 @@ class Client:
         self.asked: dict[int, dict[str, Any]] = {}
         """Command → what was not answered yet, in order."""
         self.states: dict[str, dict[str, Any]] = {}
+        self.acked: dict[str, str] = {}
         self.limits: dict[str, Any] = {}
         self.socket: aiohttp.ClientWebSocketResponse | None = None
         self.attempt = 0
@@ -93,6 +94,7 @@ class Client:
                 self.take(item)
         elif kind == "acks":
             for ack in said["acks"]:
+                self.acked |= ack.get("positions") or {ack["region"]: ack["position"]}
                 if self.asked.pop(ack["id"], None):
                     report(receipt=int(ack["id"]), region=ack["region"], position=ack["position"])
         elif kind == "subscribed":
@@ -112,7 +114,8 @@ class Client:
         elif kind == "error" and (command := self.asked.pop(answered, None)):
             if command["do"] == "subscribe":
                 for region in command["regions"]:
-                    self.positions.pop(region, None)
+                    if self.positions.get(region) is None:  # others stay joined
+                        self.positions.pop(region, None)
             report(refused=command["id"], code=said["code"])
         elif kind == "error":
             report(error={"code": said["code"]})
@@ -173,10 +176,15 @@ class Client:
             if command.get("is_sent"):
                 message |= {"retry": True, "after": command["after"]}
             else:
-                command |= {"is_sent": True, "after": self.positions.get(region)}
+                command |= {"is_sent": True, "after": self.latest(region)}
         elif command["do"] == "subscribe" and all(self.positions.get(region) for region in command["regions"]):
             return None  # it was resumed
         return await self.send(message)
+
+    def latest(self, region: str) -> str | None:
+        """The later position of a region, of an event or an ack."""
+        known = [at for at in (self.positions.get(region), self.acked.get(region)) if at is not None]
+        return max(known, key=lambda at: [int(number) for number in at.split("-")], default=None)
 
     @staticmethod
     def message(command: dict[str, Any]) -> dict[str, Any]:

@@ -18,8 +18,8 @@ MUTATIONS = (
     Mutation(
         "a gap does not move the position",
         "resume-after-gap",
-        "for (const [region, position] of placesOf(event)) this.#wanted.set",
-        "if (!event.gap) for (const [region, position] of placesOf(event)) this.#wanted.set",
+        "for (const [region, position] of placesOf(event)) {",
+        "if (!event.gap) for (const [region, position] of placesOf(event)) {",
     ),
     Mutation(
         "an event of several regions moves one position",
@@ -44,8 +44,8 @@ MUTATIONS = (
     Mutation(
         "the position is the one of the subscribe, not of the last event",
         "drops",
-        "of placesOf(event)) this.#wanted.set(region, position);",
-        "of placesOf(event)) this.#wanted.get(region) ?? this.#wanted.set(region, position);",
+        "if (this.#wanted.has(region)) this.#wanted.set(region, position);",
+        "if (this.#wanted.get(region) === null) this.#wanted.set(region, position);",
     ),
     Mutation(
         "the events of a message are reported from its end",
@@ -95,8 +95,8 @@ MUTATIONS = (
     Mutation(
         "the client does not wait before it connects",
         "backoff",
-        "Math.max(waitMs ?? 0, wait * (0.5 + Math.random()))",
-        "waitMs ?? 0",
+        "Math.max(+waitMs || 0, wait * (0.5 + Math.random()))",
+        "+waitMs || 0",
     ),
     Mutation(
         "retry_after_ms is not respected",
@@ -106,5 +106,53 @@ MUTATIONS = (
     ),
     Mutation("what is no message ends the client", "junk", "this.#drop(error.message);", "this.#end(error);"),
     Mutation("a silent server is waited for", "silence", 'this.#drop("silent")', "void 0"),
+    Mutation(
+        "a retry is looked for behind what the client had before the acks",
+        "retry-behind-an-ack",
+        "for (const [region, position] of placesOf(ack)) this.#acked.set(region, position);",
+        "",
+    ),
+    Mutation(
+        "an ack of an event of several regions counts in the first",
+        "retry-behind-an-ack",
+        "for (const [region, position] of placesOf(ack)) this.#acked.set(region, position);",
+        "this.#acked.set(ack.region, ack.position);",
+    ),
+    Mutation(
+        "positions are compared as texts",
+        "retry-behind-an-ack",
+        "return epoch - otherEpoch || sequence - otherSequence;",
+        "return one < other ? -1 : one > other ? 1 : 0;",
+    ),
+    Mutation(
+        "a refused subscribe leaves regions that are joined",
+        "subscribe-refused",
+        "if (!this.#joined.has(region) && !pending.includes(region)) this.#forget(region);",
+        "this.#forget(region);",
+    ),
+    Mutation(
+        "the limits are those of the first welcome",
+        "too-large",
+        "this.#limits = welcome.limits ?? {};",
+        "if (!this.#limits.message_bytes) this.#limits = welcome.limits ?? {};",
+    ),
+    Mutation(
+        "a subscribe that is sent again has no since",
+        "subscribe-unanswered",
+        "since: since ?? undefined, state",
+        "since: this.#ready ? since ?? undefined : undefined, state",
+    ),
+    Mutation(
+        "a state that begins again keeps its first parts",
+        "reset-within-state",
+        "const entries = item.part ? this.#states.get(item.region) ?? [] : [];",
+        "const entries = this.#states.get(item.region) ?? [];",
+    ),
+    Mutation(
+        "the client waits as long after each failure",
+        "backoff",
+        "const RECONNECT_MS = [50, 100, 250, 500, 1000, 2000, 5000];",
+        "const RECONNECT_MS = [150];",
+    ),
     Mutation("a new name after a reconnect", "drops", "name: this.name ?? undefined,", "name: undefined,"),
 )

@@ -211,7 +211,7 @@ async def test_a_node_that_dies_is_shown_red_with_what_to_do_and_that_it_came_ba
             await page.get_by_text("no answer").wait_for(state="detached")
 
 
-async def test_a_click_counts_also_when_the_list_is_drawn_anew_before_the_button_is_let_go() -> None:
+async def test_a_click_counts_also_when_the_list_is_drawn_again_before_the_button_is_let_go() -> None:
     with servers(1) as redis:
         network = await _registered(redis)
         async with network, shown(redis.urls[0]) as running, browser() as window:

@@ -23,6 +23,20 @@ from tests.patience import patience
 REGIONS = ("forest", "river", "tower", "cave")
 
 
+async def test_a_retry_that_is_refused_before_it_is_looked_for_is_not_definite(shared_redis: EmbeddedServer) -> None:
+    """Its first time may have succeeded."""
+    async with (
+        running_gateway(shared_redis.url, burst_events=1, events_per_s=0.1) as running,
+        Socket.open(running.url) as socket,
+    ):
+        position = (await socket.subscribe("retry refused"))["regions"]["retry refused"]
+        number = 0
+        while "code" not in (refused := await socket.publish("retry refused", number, id=number)):
+            number += 1
+        retried = await socket.publish("retry refused", number, id=number + 1, retry=True, after=position)
+    assert [(each["code"], each["definite"]) for each in (refused, retried)] == [("rate", True), ("rate", False)]
+
+
 class Wanderer:
     """A client that keeps what docs/gateway.md tells it to keep, and is dropped again and again."""
 

@@ -41,7 +41,7 @@ class Server {
     const message = JSON.parse(text);
     this.said.push(message);
     const { type, id, regions } = message;
-    if (type === "hello") {
+    if (type === "hello" && !Server.answer.hello) {
       this.say({ type: "welcome", name: "~bo", heartbeat_ms: 20000, limits: {}, ...Server.welcome });
     } else if (Server.answer[type]) {
       Server.answer[type](this, message);
