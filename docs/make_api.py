@@ -35,7 +35,18 @@ that an error belongs to; `except` a kind to catch all errors of that kind.
 """
 
 CONNECTING = "connect", "Client", "share", "Shared", "ProtocolClient"
-ITEMS = "Event", "JointEvent", "Gap", "State", "Receipt", "JointReceipt", "Status", "PublishFailure", "Statistics"
+ITEMS = (
+    "Event",
+    "JointEvent",
+    "Gap",
+    "State",
+    "Update",
+    "Receipt",
+    "JointReceipt",
+    "Status",
+    "PublishFailure",
+    "Statistics",
+)
 OPTIONS = "Limits", "Recording", "RecordingStatistics"
 ALIASES = {
     "Ordering": sequencing.plan,
