@@ -322,8 +322,8 @@ class Client:
         """Tell those who follow a region the newest value of a key: for positions and animations, many times a second.
 
         An update is no event. It may be lost, newer ones take the place of those that are not sent or taken yet, and
-        nothing of it is stored. But no reader gets it before the events that this connection had been given, or
-        had published, in the region before. Raises `InvalidPayload`, `PayloadTooLarge`, `InvalidName` and `NotConnected`.
+        none is stored. But no reader gets it before the events that this connection had been given, or had published,
+        in the region before. Raises `InvalidPayload`, `PayloadTooLarge`, `InvalidName` and `NotConnected`.
         """
         if self._updating is None:
             raise NotConnected
