@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from adapters.places import Position
 from sequencing.cut import ReadResult
@@ -13,7 +13,9 @@ from sequencing.keyed import Snapshot
 from sequencing.node import Answer
 from sequencing.plan import Plan
 from sequencing.record import Pair, Record, Request
-from sequencing.updates import Bundle
+
+if TYPE_CHECKING:
+    from sequencing.updates import Bundle
 
 
 class Hidden(NamedTuple):

@@ -32,6 +32,7 @@ from cli.bench_options import (
 from cli.bench_paths import bench_paths
 from cli.bench_recording import bench_recording
 from cli.bench_regions import bench_regions
+from cli.bench_updates import bench_updates
 from laboratory.bench.arrangements import arrangements
 from laboratory.bench.bound import decoding_per_s
 from laboratory.bench.campaign import Campaign, document, violations
@@ -178,5 +179,6 @@ bench.add_command(bench_embedding)
 bench.add_command(bench_gateway)
 bench.add_command(bench_recording)
 bench.add_command(bench_crowds)
+bench.add_command(bench_updates)
 bench.add_command(bench_regions)
 bench.add_command(bench_knee)

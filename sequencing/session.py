@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from types import MappingProxyType
-from typing import Generic, NamedTuple
+from typing import TYPE_CHECKING, Generic, NamedTuple
 
 from sequencing.cut import ReadResult
 from sequencing.errors import GamecastError, Superseded
@@ -27,7 +27,9 @@ from sequencing.ready import Missing, Ready
 from sequencing.record import Interest, Record, Request
 from sequencing.resolved import Resolved
 from sequencing.subscriber import Subscriber
-from sequencing.updates import OwnEvents
+
+if TYPE_CHECKING:
+    from sequencing.updates import OwnEvents
 
 Marker = tuple[str, bytes]
 """A region, and the body of a marker for it."""

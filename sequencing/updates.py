@@ -15,13 +15,12 @@ bundle a region, while the next one gathers: so it is late by one answer at most
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 import orjson
 
-from sequencing.compact import compact
 from sequencing.errors import InvalidInput
 
 Position = tuple[int, int]
@@ -34,21 +33,12 @@ STALE_S = 10.0
 """What waits longer for an event, or is older than that when it comes, is dropped or forgotten."""
 
 
-class SentUpdate(NamedTuple):
-    """One update on its way. ``number``: grows with each that its sender sends. ``payload``: encoded."""
-
-    key: str
-    number: int
-    binary: bool
-    payload: bytes
-
-
 class Bundle(NamedTuple):
     """Updates of one region that are sent together.
 
     ``network``: the first epoch of the network that they belong to; servers may have channels of several. ``seen``: up
     to where the sender had had the region's events; ``behind``: the event that readers must have had before, its
-    sender's own last one included.
+    sender's own last one included. ``first``: the number of the first update; the others have the next ones.
     """
 
     network: int
@@ -57,34 +47,41 @@ class Bundle(NamedTuple):
     sent_at_ns: int
     seen: Position
     behind: Position
-    updates: tuple[SentUpdate, ...]
+    first: int
+    keys: Sequence[str]
+    payloads: Sequence[Any]
+    """Of each key; sent are encoded ones: JSON as `orjson.Fragment`, or bytes."""
 
 
 def encode(bundle: Bundle) -> bytes:
-    """Return a bundle as it is sent: what it says in JSON, a newline, and the payloads."""
-    about = [(each.key, each.number, each.binary, len(each.payload)) for each in bundle.updates]
-    head = orjson.dumps([*bundle[:4], *bundle.seen, *bundle.behind, about])
-    return b"".join((head, b"\n", *(each.payload for each in bundle.updates)))
+    """Return a bundle as it is sent: all in JSON, then, after a newline, the payloads that are bytes, one after the
+    other."""
+    raw = [(place, each) for place, each in enumerate(bundle.payloads) if type(each) is bytes]
+    sizes = [(place, len(each)) for place, each in raw]
+    payloads = bundle.payloads if not raw else [None if type(each) is bytes else each for each in bundle.payloads]
+    head = orjson.dumps([*bundle[:4], *bundle.seen, *bundle.behind, bundle.first, bundle.keys, payloads, sizes])
+    return b"".join((head, b"\n", *(each for _, each in raw)))
 
 
 def decode(message: bytes) -> Bundle:
     """Return the bundle in a message; raises `InvalidInput`, as anybody may have sent it."""
-    head, _, payloads = message.partition(b"\n")
+    head, _, raw = message.partition(b"\n")
     try:
-        network, sender, incarnation, sent_at_ns, *positions, about = orjson.loads(head)
-        seen, behind = (positions[0], positions[1]), (positions[2], positions[3])
-        updates, end = [], 0
-        for key, number, binary, size in about:
-            begin, end = end, end + size
-            if type(key) is not str or type(number) is not int or type(binary) is not bool or size < 0:
-                raise ValueError("an update has another shape")
-            updates.append(SentUpdate(key, number, binary, compact(payloads[begin:end])))
+        network, sender, incarnation, sent_at_ns, *positions, first, keys, payloads, sizes = orjson.loads(head)
+        seen_epoch, seen_sequence, behind_epoch, behind_sequence = positions
+        end = 0
+        for place, size in sizes:
+            if size < 0 or payloads[place] is not None:
+                raise ValueError("a payload is in two places")
+            payloads[place], end = raw[end : end + size], end + size
+        whole = network, incarnation, sent_at_ns, first, *positions
+        is_fit = end == len(raw) and len(keys) == len(payloads) and type(keys) is type(payloads) is list
+        if not is_fit or {*map(type, keys), type(sender)} != {str} or {*map(type, whole)} != {int}:
+            raise ValueError("its parts are of other types")
     except (ValueError, TypeError, IndexError) as error:
         raise InvalidInput(f"this is no bundle of updates: {error}") from error
-    whole = network, incarnation, sent_at_ns, *seen, *behind
-    if end != len(payloads) or type(sender) is not str or any(type(each) is not int for each in whole):
-        raise InvalidInput("this is no bundle of updates")
-    return Bundle(network, sender, incarnation, sent_at_ns, seen, behind, tuple(updates))
+    seen, behind = (seen_epoch, seen_sequence), (behind_epoch, behind_sequence)
+    return Bundle(network, sender, incarnation, sent_at_ns, seen, behind, first, keys, payloads)
 
 
 class Received(NamedTuple):
@@ -93,10 +90,16 @@ class Received(NamedTuple):
     region: str
     key: str
     sender: str
-    binary: bool
-    payload: bytes
+    payload: Any
     seen: Position
     sent_at_ns: int
+
+
+Whose = tuple[str, str]
+"""Region and sender."""
+
+_Waiting = tuple[float, Bundle, Any]
+"""Since when it waits, with what it came, and the payload."""
 
 
 class NewestUpdates:
@@ -109,12 +112,13 @@ class NewestUpdates:
         """``own_name``: of the reader, which does not get its own updates. ``keys_max``: what is new beyond it waits in
         vain."""
         self._own_name, self._keys_max = own_name, keys_max
-        self._waiting: dict[str, dict[tuple[str, str], tuple[float, Position, Received]]] = {}
-        """Region → (key, sender) → since when, behind which event, what."""
-        self._numbers: dict[tuple[str, str, str], tuple[int, int]] = {}
-        """(region, key, sender) → incarnation and number of the newest."""
-        self._numbers_before: dict[tuple[str, str, str], tuple[int, int]] = {}
+        self._waiting: dict[Whose, dict[str, _Waiting]] = {}
+        self._numbers: dict[Whose, dict[str, tuple[int, int]]] = {}
+        """Key → incarnation and number of the newest."""
+        self._numbers_before: dict[Whose, dict[str, tuple[int, int]]] = {}
         """The same, of the `STALE_S` before: old ones are forgotten together."""
+        self._known = 0
+        """How many keys are in ``_numbers``."""
         self._turned_at_s = 0.0
         self.dropped = 0
         """Updates that found no room, or waited too long for an event."""
@@ -130,22 +134,27 @@ class NewestUpdates:
             return False
         if now_s - self._turned_at_s > STALE_S:
             self._turn(now_s)
-        is_new, sender = False, bundle.sender
-        waiting = self._waiting.get(region)
-        for key, number, binary, payload in bundle.updates:
-            whose, stamp = (region, key, sender), (bundle.incarnation, number)
-            newest = self._numbers.get(whose) or self._numbers_before.get(whose)
-            if newest is not None and newest >= stamp:
-                continue
-            if newest is None and len(self._numbers) >= self._keys_max:
-                self.dropped += 1
-                continue
-            self._numbers[whose] = stamp
-            if waiting is None:
-                waiting = self._waiting[region] = {}
-            received = Received(region, key, sender, binary, payload, bundle.seen, bundle.sent_at_ns)
-            waiting[key, sender] = now_s, bundle.behind, received
-            is_new = True
+        whose, incarnation, number = (region, bundle.sender), bundle.incarnation, bundle.first - 1
+        waiting, numbers = self._waiting.get(whose) or {}, self._numbers.get(whose)
+        if numbers is None:
+            numbers = self._numbers[whose] = {}
+        before = self._numbers_before.get(whose) or {}
+        is_new = False
+        for key, payload in zip(bundle.keys, bundle.payloads, strict=True):
+            number += 1
+            newest = numbers.get(key)
+            if newest is None:
+                newest = before.get(key)
+                if self._known >= self._keys_max:
+                    self.dropped += 1
+                    continue
+                self._known += 1
+            if newest is None or newest < (incarnation, number):
+                numbers[key], waiting[key], is_new = (incarnation, number), (now_s, bundle, payload), True
+            else:
+                numbers[key] = newest
+        if is_new:
+            self._waiting[whose] = waiting
         return is_new
 
     def take(self, has_passed: Callable[[str, Position], bool], now_s: float) -> list[Received]:
@@ -154,39 +163,54 @@ class NewestUpdates:
         What is sent behind an event that was not delivered stays.
         """
         taken: list[Received] = []
-        for region, waiting in list(self._waiting.items()):
+        for whose, waiting in list(self._waiting.items()):
+            region, sender = whose
             passed: dict[Position, bool] = {}
-            for whose, (since_s, behind, received) in list(waiting.items()):
+            held: dict[str, _Waiting] = {}
+            for key, each in waiting.items():
+                since_s, bundle, payload = each
+                behind = bundle.behind
                 if behind not in passed:
                     passed[behind] = has_passed(region, behind)
                 if passed[behind]:
-                    taken.append(received)
+                    taken.append(Received(region, key, sender, payload, bundle.seen, bundle.sent_at_ns))
                 elif now_s - since_s <= STALE_S:
-                    continue
+                    held[key] = each
                 else:
                     self.dropped += 1
-                del waiting[whose]
-            if not waiting:
-                del self._waiting[region]
+            if held:
+                self._waiting[whose] = held
+            else:
+                del self._waiting[whose]
         return taken
 
     def drop(self, regions: Iterable[str]) -> None:
         """Forget what was received of some regions, which were left."""
-        for region in regions:
-            self._waiting.pop(region, None)
+        left = set(regions)
+        for whose in [whose for whose in self._waiting if whose[0] in left]:
+            del self._waiting[whose]
 
     def _turn(self, now_s: float) -> None:
         is_long_ago = now_s - self._turned_at_s > 2 * STALE_S
-        self._numbers_before, self._numbers = {} if is_long_ago else self._numbers, {}
+        self._numbers_before, self._numbers, self._known = {} if is_long_ago else self._numbers, {}, 0
         self._turned_at_s = now_s
+
+
+class _Unsent(NamedTuple):
+    """``payload``: encoded, as `Bundle.payloads`. ``seen_max``: how far it may say that its sender had seen the region,
+    None: as far as that had."""
+
+    payload: Any
+    size: int
+    seen_max: Position | None
 
 
 @dataclass(slots=True)
 class _Gathering:
     """What one sender has to send of a region. ``mark``: stands for its own events before what is ``closed``."""
 
-    open: dict[str, tuple[bool, bytes]] = field(default_factory=dict)
-    closed: dict[str, tuple[bool, bytes]] | None = None
+    open: dict[str, _Unsent] = field(default_factory=dict)
+    closed: dict[str, _Unsent] | None = None
     mark: Any = None
 
 
@@ -211,12 +235,16 @@ class OutgoingUpdates:
         self._regions: dict[str, _Gathering] = {}
         self._number = 0
 
-    def put(self, region: str, key: str, binary: bool, payload: bytes) -> None:
-        """Have an update sent, in place of the one of the same key that is not sent yet."""
+    def put(self, region: str, key: str, payload: Any, size: int, seen_max: Position | None = None) -> None:
+        """Have an update sent, in place of the one of the same key that is not sent yet.
+
+        ``payload``: encoded, as `Bundle.payloads`, in ``size`` bytes. ``seen_max``: up to where its maker had seen the
+        region, if that may be less than this sender has.
+        """
         gathering = self._regions.get(region)
         if gathering is None:
             gathering = self._regions[region] = _Gathering()
-        gathering.open[key] = binary, payload
+        gathering.open[key] = _Unsent(payload, size, seen_max)
 
     @property
     def regions(self) -> list[str]:
@@ -245,20 +273,32 @@ class OutgoingUpdates:
             if gathering.mark is not None and not self._own.is_answered(region, gathering.mark):
                 return
             ready, gathering.closed, gathering.mark = gathering.closed, None, None
-            about = network, self._name, self._incarnation, now_ns, seen
-            yield from self._bundles(about, max(last_event, self._own.accepted_up_to(region)), ready)
+            behind = max(last_event, self._own.accepted_up_to(region))
+            by_seen: dict[Position, dict[str, _Unsent]] = {}
+            for key, unsent in ready.items():
+                by_seen.setdefault(min(seen, unsent.seen_max or seen), {})[key] = unsent
+            for each_seen, together in by_seen.items():
+                about = network, self._name, self._incarnation, now_ns, each_seen
+                yield from self._bundles(about, behind, together)
 
     def _bundles(
-        self, about: tuple[int, str, int, int, Position], behind: Position, ready: Mapping[str, tuple[bool, bytes]]
+        self, about: tuple[int, str, int, int, Position], behind: Position, ready: Mapping[str, _Unsent]
     ) -> Iterator[Bundle]:
-        part: list[SentUpdate] = []
+        keys: list[str] = []
+        payloads: list[Any] = []
         part_bytes = 0
-        for key, (binary, payload) in ready.items():
-            if part and part_bytes + len(key) + len(payload) > BUNDLE_BYTES:
-                yield Bundle(*about, behind, tuple(part))
-                part, part_bytes = [], 0
-            self._number += 1
-            part.append(SentUpdate(key, self._number, binary, payload))
-            part_bytes += len(key) + len(payload)
-        if part:
-            yield Bundle(*about, behind, tuple(part))
+        for key, (payload, size, _) in ready.items():
+            if keys and part_bytes + len(key) + size > BUNDLE_BYTES:
+                yield self._bundle(about, behind, keys, payloads)
+                keys, payloads, part_bytes = [], [], 0
+            keys.append(key)
+            payloads.append(payload)
+            part_bytes += len(key) + size
+        if keys:
+            yield self._bundle(about, behind, keys, payloads)
+
+    def _bundle(
+        self, about: tuple[int, str, int, int, Position], behind: Position, keys: list[str], payloads: list[Any]
+    ) -> Bundle:
+        first, self._number = self._number + 1, self._number + len(keys)
+        return Bundle(*about, behind, first, keys, payloads)

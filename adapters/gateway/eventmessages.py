@@ -23,17 +23,34 @@ def events_message(items: Iterable[bytes]) -> str:
 
 def acks_messages(acks: Iterable[dict[str, Any]], bytes_max: int) -> Iterator[str]:
     """Yield the messages with these acks, in order, of at most ``bytes_max`` bytes; a larger ack comes alone."""
-    begin, end = b'{"type":"acks","acks":[', b"]}"
+    yield from _messages("acks", map(orjson.dumps, acks), bytes_max)
+
+
+def updates_messages(updates: Iterable[bytes], bytes_max: int) -> Iterator[str]:
+    """Yield the messages with these encoded updates, of at most ``bytes_max`` bytes; a larger update comes alone."""
+    yield from _messages("updates", updates, bytes_max)
+
+
+def _messages(kind: str, items: Iterable[bytes], bytes_max: int) -> Iterator[str]:
+    begin, end = f'{{"type":"{kind}","{kind}":['.encode(), b"]}"
     part: list[bytes] = []
     part_bytes = 0
-    for ack in map(orjson.dumps, acks):
-        if part and len(begin) + part_bytes + len(ack) + len(end) > bytes_max:
+    for item in items:
+        if part and len(begin) + part_bytes + len(item) + len(end) > bytes_max:
             yield (begin + b",".join(part) + end).decode()
             part, part_bytes = [], 0
-        part.append(ack)
-        part_bytes += len(ack) + 1
+        part.append(item)
+        part_bytes += len(item) + 1
     if part:
         yield (begin + b",".join(part) + end).decode()
+
+
+def encode_update(update: Any) -> bytes:
+    """Return an update in the encoding of clients."""
+    payload = update.payload
+    content = {"base64": base64.b64encode(payload).decode()} if type(payload) is bytes else {"payload": payload}
+    about = {"region": update.region, "key": update.key, "sender": update.sender, "position": update.position}
+    return orjson.dumps({**about, "sent_at_ms": update.sent_at_ns // 1000 / 1000, **content})
 
 
 def encode_event(event: Any) -> bytes:

@@ -124,6 +124,7 @@ class Subject:
         many = _MANY if grant.subject == ANYBODY else 1
         self._requests = Bucket(limits.requests_per_s * many, limits.burst_requests * many)
         self._refusals = Bucket(limits.requests_per_s * many, limits.burst_requests * many)
+        self._updates = Bucket(limits.updates_per_s * many, limits.burst_updates * many)
         self._history = Bucket(limits.history_events_per_s * many, limits.burst_history_events * many)
         self._regions = Bucket(limits.new_regions_per_s * many, limits.burst_new_regions * many)
         # Half of the answers that may be kept at once; the other half refills in the time for which they are kept.
@@ -133,7 +134,10 @@ class Subject:
     @property
     def is_forgettable(self) -> bool:
         """Whether a new object would behave the same: no session, and all buckets full."""
-        buckets = self._events, self._requests, self._refusals, self._history, self._regions, self._remembered
+        buckets = (
+            *(self._events, self._requests, self._refusals, self._updates),
+            *(self._history, self._regions, self._remembered),
+        )
         return not self.sessions and all(bucket.is_full for bucket in buckets)
 
     def follow(self, grant: Grant) -> None:
@@ -143,6 +147,10 @@ class Subject:
     def require_events(self, amount: int) -> None:
         """Count published events; raises `Refusal` if there are too many."""
         self._require(self._events.take(amount), "events")
+
+    def require_updates(self, amount: int) -> None:
+        """Count updates; raises `Refusal` if there are too many."""
+        self._require(self._updates.take(amount), "updates")
 
     def require_request(self, *, names: int = 0) -> None:
         """Count a request, and one more for each `NAMES_PER_REQUEST` that it lists.

@@ -10,7 +10,7 @@ import binascii
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 import orjson
@@ -45,6 +45,8 @@ class Hello:
     batch_ms: int
     message_bytes_max: int | None = None
     """The maximum size of a message with several events or acks; None: the default."""
+    updates: bool = False
+    """Whether the client wants updates."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +86,24 @@ class Publish:
     regions: tuple[str, ...] = ()
 
 
+class OneUpdate(NamedTuple):
+    """One update; ``position``: up to where its maker had seen the region."""
+
+    region: str
+    key: str
+    payload: Any
+    payload_bytes: int
+    position: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Updates:
+    """Tell others the newest values of keys."""
+
+    id: str | int | None
+    updates: tuple[OneUpdate, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class Ping:
     """Answer me."""
@@ -91,7 +111,7 @@ class Ping:
     id: str | int | None
 
 
-Message = Hello | Subscribe | Unsubscribe | Publish | Ping
+Message = Hello | Subscribe | Unsubscribe | Publish | Updates | Ping
 
 
 def read_json(text: str | bytes) -> Any:
@@ -100,6 +120,14 @@ def read_json(text: str | bytes) -> Any:
         return orjson.loads(text)
     except ValueError as error:
         raise Refusal(Code.MALFORMED, f"this is not JSON: {error}") from error
+
+
+def updates_in(document: Any) -> int:
+    """Return how many updates a message has, before any of them is checked; 0 if it is another message."""
+    if not isinstance(document, dict) or document.get("type") != "updates":
+        return 0
+    updates = document.get("updates")
+    return max(1, len(updates)) if isinstance(updates, list) else 1
 
 
 def names_in(document: Any) -> int:
@@ -277,7 +305,7 @@ def position_of(text: str) -> Position:
 
 
 def _hello(given: schema.Hello) -> Hello:
-    return Hello(given.token, given.name, given.batch_ms, given.message_bytes_max)
+    return Hello(given.token, given.name, given.batch_ms, given.message_bytes_max, given.updates)
 
 
 def _subscribe(given: schema.Subscribe) -> Subscribe:
@@ -301,6 +329,13 @@ def _publish(given: schema.Publish) -> Publish:
             Code.MALFORMED, "a retry needs after: the position of the region after which the event was first sent"
         )
     return event
+
+
+def _updates(given: schema.SendUpdates) -> Updates:
+    return Updates(
+        given.id,
+        tuple(OneUpdate(read_region(it.region), _key(it.key), *_content(it), it.position) for it in given.updates),
+    )
 
 
 def _ping(given: schema.Ping) -> Ping:
@@ -359,6 +394,8 @@ _MUST: Mapping[str, tuple[Code, str]] = {
         "since must be an epoch, or a position: a position must be a string like '3-120', not {given!r}",
     ),
     "state": (Code.MALFORMED, "state must be true or false"),
+    "updates": (Code.MALFORMED, "updates must be true or false in a hello, and else a list of at least one: {error}"),
+    "updates[": (Code.MALFORMED, "an update has region, key, and payload or base64: {error}"),
     "retry": (Code.MALFORMED, "retry must be true or false"),
     "after": (Code.MALFORMED, _A_POSITION),
     "only_if": (Code.MALFORMED, _A_POSITION),
@@ -398,5 +435,6 @@ _READERS: Mapping[str, tuple[Any, Callable[[Any], Message]]] = {
     "subscribe": (schema.Subscribe, _subscribe),
     "unsubscribe": (schema.Unsubscribe, _unsubscribe),
     "publish": (schema.Publish, _publish),
+    "updates": (schema.SendUpdates, _updates),
     "ping": (schema.Ping, _ping),
 }

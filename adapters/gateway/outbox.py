@@ -15,7 +15,7 @@ from aiohttp import web
 
 from adapters.gateway.caller import Caller
 from adapters.gateway.ended import Ended, is_cancelled
-from adapters.gateway.eventmessages import acks_messages, events_message, said
+from adapters.gateway.eventmessages import acks_messages, encode_update, events_message, said, updates_messages
 from adapters.gateway.eventtexts import Told, parted, visible
 from adapters.gateway.gateway import Gateway
 from adapters.gateway.grants import Bucket
@@ -25,6 +25,8 @@ from adapters.gateway.refusal import Close, Code, Refusal
 from adapters.gateway.states import RegionState, keys_in, opened
 
 REPLIES_MAX = 1_024
+UPDATES_MAX = 10_000
+"""Keys of which the newest update waits for a slow socket; those of more keys are lost."""
 MESSAGE_BYTES = 60_000
 """The limit of clients that name none: engines drop connections over larger messages (Godot's above 65,535 bytes)."""
 
@@ -45,6 +47,8 @@ class Outbox:
         self._items_bytes = 0
         self._acks: list[dict[str, Any]] = []
         self._replies: list[str] = []
+        self._updates: dict[tuple[str, str, str], bytes] = {}
+        """Region, key and sender → the newest update."""
         self._wake, self._room, self._full = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._faults = Bucket(self._limits.requests_per_s, self._limits.burst_requests)
 
@@ -68,6 +72,16 @@ class Outbox:
                         place.tell(item.skipped())
                     else:
                         self._tell(item, place)
+            self._wake.set()
+
+    async def deliver_updates(self, place: ParkedSession) -> None:
+        """Send the newest updates of the session's regions, each after the events that its sender had seen."""
+        while True:
+            for update in await place.connection.next_updates():
+                whose = update.region, update.key, update.sender
+                has_room = whose in self._updates or len(self._updates) < UPDATES_MAX
+                if has_room and update.region in self._caller.regions:
+                    self._updates[whose] = encode_update(update)
             self._wake.set()
 
     def bound_messages(self, bytes_max: int | None) -> int:
@@ -163,6 +177,11 @@ class Outbox:
             await self._send(message)
         for reply in replies:
             await self._send(reply)
+        if self._updates and not self._coming and not self._items:
+            updates, self._updates = self._updates, {}
+            staying = (text for (region, _, _), text in updates.items() if region in self._caller.regions)
+            for message in updates_messages(staying, self._message_bytes_max):
+                await self._send(message)
 
     def _tell(self, item: Any, place: ParkedSession) -> None:
         if isinstance(item, RegionState):

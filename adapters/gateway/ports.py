@@ -56,6 +56,15 @@ class Connection(Protocol):
         ``region``: a tuple of several publishes the event to all of them at once.
         """
 
+    def update(self, region: str, key: str, payload: Any, *, position: str | None = ...) -> None:
+        """Tell others the newest value of a key; ``position``: up to where its maker had seen the region."""
+
+    async def next_updates(self) -> Sequence[Any]:
+        """Return the newest updates of others, waiting for them; they have the fields of the library's own.
+
+        Raises `NotConnected` when the connection closes.
+        """
+
     def batches(self) -> AsyncIterator[Sequence[Any]]:
         """Iterate over lists of events, gaps and states, in order; they have the fields of the library's own."""
 

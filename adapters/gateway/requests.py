@@ -15,7 +15,7 @@ from adapters.gateway.ended import ENDS_CONNECTION, Ended
 from adapters.gateway.eventmessages import position_text
 from adapters.gateway.gateway import Gateway
 from adapters.gateway.hooks import CALLS_AT_ONCE
-from adapters.gateway.messages import Hello, Ping, Publish, names_in, read_json, read_message
+from adapters.gateway.messages import Hello, Ping, Publish, Updates, names_in, read_json, read_message, updates_in
 from adapters.gateway.outbox import Outbox
 from adapters.gateway.parked import ParkedSession
 from adapters.gateway.refusal import Close, Code, Refusal
@@ -102,6 +102,8 @@ class Requests:
         names, subject = names_in(document), self._gateway.subject(self._caller.grant)
         if isinstance(document, dict) and document.get("type") == "publish":
             subject.require_events(1)
+        elif updates := updates_in(document):
+            subject.require_updates(updates)
         else:
             subject.require_request(names=min(names, self._limits.regions_per_session_max))
         if names > self._limits.regions_per_session_max:
@@ -111,6 +113,8 @@ class Requests:
         message = read_message(document)
         if isinstance(message, Publish):
             await self._publish(message)
+        elif isinstance(message, Updates):
+            await self._update(message)
         elif isinstance(message, Ping):
             self._outbox.reply("pong", message.id)
         elif isinstance(message, Hello):
@@ -203,17 +207,32 @@ class Requests:
         self._gateway.metrics.published(message.region, message.payload_bytes)
         receipt.add_done_callback(lambda receipt: self._answer(message, receipt, begun_ns))
 
+    async def _update(self, message: Updates) -> None:
+        if self._gateway.hooks.asks("publish"):
+            told = "the game's backend decides about each event here, and it is not asked about updates: publish events"
+            raise Refusal(Code.DENIED, told, status=403)
+        grant = self._caller.grant
+        for update in message.updates:
+            grant.require_write(update.region)
+            self._require_size(update.payload_bytes)
+        await self._gateway.admit_regions(grant, {update.region: None for update in message.updates})
+        connection = (await self._resumption.place_to_publish()).connection
+        for region, key, payload, _, position in message.updates:
+            connection.update(region, key, payload, position=position)
+
+    def _require_size(self, payload_bytes: int) -> None:
+        most = self._caller.grant.payload_bytes_max or self._limits.payload_bytes_max
+        most = min(most, self._limits.payload_bytes_max)
+        if payload_bytes > most:
+            raise Refusal(Code.TOO_LARGE, f"the payload has {payload_bytes} bytes, and the limit is {most}", status=413)
+
     async def _admit(self, message: Publish) -> None:
         """Check that an event may be published, and wait until there is room for it."""
         grant, limits = self._caller.grant, self._limits
         regions = message.regions or (message.region,)
         for region in regions:
             grant.require_write(region)
-        most = min(grant.payload_bytes_max or limits.payload_bytes_max, limits.payload_bytes_max)
-        if message.payload_bytes > most:
-            raise Refusal(
-                Code.TOO_LARGE, f"the payload has {message.payload_bytes} bytes, and the limit is {most}", status=413
-            )
+        self._require_size(message.payload_bytes)
         await self._gateway.admit_regions(grant, regions)
         while self._unanswered >= limits.unanswered_max or (
             self._unanswered and self._unanswered_bytes + message.payload_bytes > limits.unanswered_bytes_max

@@ -106,6 +106,9 @@ class Hello(Struct, tag="hello", kw_only=True):
             "out: 60,000. A larger single event comes alone."
         ),
     ] = None
+    updates: Annotated[
+        bool, Meta(description="Whether to receive the updates of the regions that the session follows.")
+    ] = False
 
 
 class Subscribe(Struct, tag="subscribe", kw_only=True):
@@ -148,13 +151,30 @@ class Publish(PlacedPublication, tag="publish", kw_only=True):
     ] = None
 
 
+class SentUpdate(Content, kw_only=True):
+    """The newest value of a key, for those who follow the region."""
+
+    region: Region
+    key: Key
+    position: Annotated[
+        Position | None, Meta(description="The region's latest position that the client has, if it follows it.")
+    ] = None
+
+
+class SendUpdates(Struct, tag="updates", kw_only=True):
+    """Tell others the newest values of keys. There is no answer, unless it is refused: they may be lost."""
+
+    updates: Annotated[list[SentUpdate], Meta(min_length=1)]
+    id: Id = None
+
+
 class Ping(Struct, tag="ping", kw_only=True):
     """Answer this."""
 
     id: Id = None
 
 
-ClientMessage = Hello | Subscribe | Unsubscribe | Publish | Ping
+ClientMessage = Hello | Subscribe | Unsubscribe | Publish | SendUpdates | Ping
 
 
 class Sent(Struct, kw_only=True, forbid_unknown_fields=True):
@@ -317,6 +337,26 @@ class Events(Sent, tag="events", kw_only=True):
     events: list[Item]
 
 
+class UpdateItem(Sent, kw_only=True):
+    """The newest value of a key, by one sender: exactly one of payload and base64."""
+
+    region: Region
+    key: Key
+    sender: str
+    sent_at_ms: Timestamp
+    position: Annotated[
+        Position, Meta(description="Up to where its sender had seen the region: a later event is news to it.")
+    ]
+    payload: Any | UnsetType = UNSET
+    base64: Base64 | UnsetType = UNSET
+
+
+class Updates(Sent, tag="updates", kw_only=True):
+    """Updates, after the events that their senders had seen or published before. Others may have been lost."""
+
+    updates: list[UpdateItem]
+
+
 class ErrorBody(Sent, kw_only=True):
     """Why not."""
 
@@ -341,13 +381,15 @@ class ErrorMessage(ErrorBody, tag="error", kw_only=True):
 
 
 ITEMS = Event, Gap, State
-ServerMessage = Welcome | Subscribed | Unsubscribed | Acks | Pong | Events | ErrorMessage
+ServerMessage = Welcome | Subscribed | Unsubscribed | Acks | Pong | Events | Updates | ErrorMessage
 
 
 EXACTLY_ONE: dict[str, tuple[tuple[str, ...], ...]] = {
     "Publication": (("payload", "base64"),),
     "PlacedPublication": (("payload", "base64"), ("region", "regions")),
     "Publish": (("payload", "base64"), ("region", "regions")),
+    "SentUpdate": (("payload", "base64"),),
+    "UpdateItem": (("payload", "base64"),),
     "Event": (("payload", "base64"),),
     "StateValue": (("payload", "base64", "gap"),),
 }

@@ -31,7 +31,7 @@ from adapters.gateway.refusal import Close, Code, Refusal
 from adapters.gateway.requests import Requests
 from adapters.gateway.resumption import Resumption
 from adapters.gateway.subscriptions import Subscriptions
-from sequencing.errors import GamecastError, NetworkRestarted, Superseded, TooSlow
+from sequencing.errors import GamecastError, NetworkRestarted, NotConnected, Superseded, TooSlow
 
 PINGS_BEFORE_HELLO = 8
 _CLOSES = {
@@ -92,7 +92,7 @@ class Session:
         try:
             try:
                 hello = await self._begin()
-                await self._go_on(batch_s=hello.batch_ms / 1000)
+                await self._go_on(batch_s=hello.batch_ms / 1000, updates=hello.updates)
             except* Ended as ended:
                 close_code, reason = most_telling(ended)
                 forget_frames(ended)
@@ -166,7 +166,7 @@ class Session:
             raise Ended(Close.MALFORMED, refusal.message) from refusal
         return hello
 
-    async def _go_on(self, *, batch_s: float) -> None:
+    async def _go_on(self, *, batch_s: float, updates: bool) -> None:
         caller, outbox, resumption = self._caller, self._outbox, self._resumption
         subscriptions = Subscriptions(self._gateway, caller, outbox=outbox, resumption=resumption)
         requests = Requests(self._gateway, caller, outbox=outbox, resumption=resumption, subscriptions=subscriptions)
@@ -179,6 +179,8 @@ class Session:
                 caller.watch(self._limits),
                 self._leave(),
             ]
+            if updates:
+                works.append(self._deliver_updates())
             if self._gateway.hooks.asks("publish"):
                 works.append(requests.publish_in_turn())
             for work in works:
@@ -191,6 +193,12 @@ class Session:
 
     async def _deliver(self) -> None:
         await self._outbox.deliver(await self._resumption.until_placed())
+
+    async def _deliver_updates(self) -> None:
+        place = await self._resumption.until_placed()
+        with suppress(NotConnected):
+            await self._outbox.deliver_updates(place)
+        await asyncio.Event().wait()  # the connection has ended, and `_deliver` says why
 
     async def _leave(self) -> None:
         await self._leaving.wait()

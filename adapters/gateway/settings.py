@@ -45,6 +45,9 @@ class GatewayLimits:
     requests_per_s: float = 100.0
     """Subscribes, history pages and refused messages of one subject."""
     burst_requests: int = 400
+    updates_per_s: float = 3_000.0
+    """Updates that one subject sends."""
+    burst_updates: int = 6_000
     history_events_per_s: float = 5_000.0
     """Events of history that one subject reads, by pages or by subscribing with ``since``."""
     burst_history_events: int = 50_000

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from adapters.leadership import RESUME_S, Control, NodeOperator
 from adapters.manager import Manager
@@ -18,13 +19,15 @@ from adapters.redis.control import RedisControl, new_box
 from adapters.redis.controlclient import ControlClient
 from adapters.redis.leadercontrol import LeaderControl
 from adapters.redis.node import RedisNode
-from adapters.redis.updates import HubPort, UpdateHub
 from adapters.urls import as_user_of
 from sequencing.errors import Superseded, superseded_message
 from sequencing.extras import first_missing
 from sequencing.listing import listed
 from sequencing.plan import Ordering, Plan
 from sequencing.record import Record
+
+if TYPE_CHECKING:
+    from adapters.redis.updates import HubPort, UpdateHub
 
 logger = logging.getLogger("gamecast.manager")
 persistence = logging.getLogger("gamecast.persistence")
@@ -165,6 +168,8 @@ class RedisNetwork(ControlClient):
 
     def update_hub(self) -> UpdateHub:
         """Return an access to the updates at all nodes, for any number of connections."""
+        from adapters.redis.updates import UpdateHub  # only who uses updates needs it
+
         return UpdateHub(lambda url: self._way_to(url or self.url))
 
     def way_to_control(self) -> RedisControl:

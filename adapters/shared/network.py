@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import chain
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from adapters.backoff import Backoff
 from adapters.network import UpdateUser
@@ -21,13 +21,15 @@ from adapters.redis.announced import Told, Viewpoint
 from adapters.redis.control import RedisControl, new_box
 from adapters.redis.controlclient import ControlClient
 from adapters.redis.network import RedisNetwork
-from adapters.redis.updates import HubPort, UpdateHub
 from adapters.shared.lane import SharedIngress, SharedLane
 from adapters.shared.reader import SharedReader
 from adapters.shared.streams import SharedNode
 from sequencing.errors import NetworkRestarted, Superseded, is_passing, superseded_message
 from sequencing.plan import Plan
 from sequencing.record import Record, Request
+
+if TYPE_CHECKING:
+    from adapters.redis.updates import HubPort, UpdateHub
 
 NEWS_BLOCK_MS = 3_000
 

@@ -24,7 +24,6 @@ from gamecast.client.networks import network_of
 from gamecast.client.outgoing import Outgoing
 from gamecast.client.pulling import Batches, Puller
 from gamecast.client.receipts import Token
-from gamecast.client.updating import Updating
 from gamecast.client.watching import (
     Callbacks,
     Handlers,
@@ -43,6 +42,7 @@ from sequencing.record import pair_of
 from sequencing.session import Session
 
 if TYPE_CHECKING:
+    from gamecast.client.updating import Updating
     from gamecast.recording.attached import AttachedRecorder
     from gamecast.recording.options import RecordingStatistics
 
@@ -79,7 +79,9 @@ class Client:
         self._current: deque[Event | Gap] = deque()
         """What was read, and is delivered next: shared with the puller."""
         self._puller: Puller | None = None
+        self._session: Session[Token] | None = None
         self._updating: Updating | None = None
+        """None until the application uses updates."""
 
     @property
     def url(self) -> str:
@@ -110,8 +112,7 @@ class Client:
         self._puller = Puller(incoming, self._current, self._caught_up)
         self._open_halves = outgoing, incoming
         self._following = Following(self._network, outgoing, incoming, self._health)
-        self._updating = Updating(self._network, session, outgoing, incoming, self._puller)
-        self._following.on_plan = self._updating.follow
+        self._session = session
         self._health.opened()
         self._following.start()
         self._heartbeat = Heartbeat(self._network, self._following, self._health)
@@ -318,16 +319,17 @@ class Client:
             raise NotConnected
         return self._outgoing.publish_batch(events)
 
-    def update(self, region: str, key: str, payload: Any) -> None:
+    def update(self, region: str, key: str, payload: Any, *, position: str | None = None) -> None:
         """Tell those who follow a region the newest value of a key: for positions and animations, many times a second.
 
         An update is no event. It may be lost, newer ones take the place of those that are not sent or taken yet, and
         none is stored. But no reader gets it before the events that this connection had been given, or had published,
         in the region before. Raises `InvalidPayload`, `PayloadTooLarge`, `InvalidName` and `NotConnected`.
+
+        ``position``: up to where its maker had seen the region, for programs that relay updates of others. Readers see
+        that as `Update.position`. Default: up to where this connection was given it.
         """
-        if self._updating is None:
-            raise NotConnected
-        self._updating.update(region, key, payload)
+        self._updates().update(region, key, payload, position)
 
     def updates(self) -> list[Update]:
         """Return the newest update of each region, key and sender since the last call; not one's own.
@@ -335,15 +337,11 @@ class Client:
         Take events first: an update comes when the application has been given the events that its sender had seen.
         Updates of the regions that are subscribed to are received from the first call on.
         """
-        if self._updating is None:
-            raise NotConnected
-        return self._updating.updates()
+        return self._updates().updates()
 
     async def next_updates(self) -> list[Update]:
         """As `updates`, and wait until there are some. Raises `NotConnected` when the connection closes."""
-        if self._updating is None:
-            raise NotConnected
-        return await self._updating.next_updates()
+        return await self._updates().next_updates()
 
     def __aiter__(self) -> Self:
         self._halves()
@@ -497,6 +495,19 @@ class Client:
         if self._open_halves is None:
             raise NotConnected
         return self._open_halves
+
+    def _updates(self) -> Updating:
+        if self._updating is None:
+            outgoing, incoming = self._working()
+            from gamecast.client.updating import Updating  # most connections have none
+
+            assert self._session is not None
+            assert self._following is not None
+            self._updating = Updating(self._network, self._session, outgoing, incoming, self._pulling())
+            if self._following.plan is not None:
+                self._updating.follow(self._following.plan)
+            self._following.on_plan = self._updating.follow
+        return self._updating
 
     def _pulling(self) -> Puller:
         if self._puller is None:

@@ -33,7 +33,8 @@ class Following:
         self._stopping = False
         self._placing = frozenset[str]()
         """The regions that the network was asked to place."""
-        self._plan: Plan | None = None
+        self.plan: Plan | None = None
+        """The newest plan that it has heard of."""
         self._is_planned = False
         """Whether the leader makes plans: else the control store grants all that is asked for."""
         self._forgotten = 1
@@ -85,7 +86,7 @@ class Following:
 
     async def _tell_news(self) -> bool:
         """Tell the network what is wanted and was not told; return whether there was anything."""
-        if self._plan is None:
+        if self.plan is None:
             return False
         unplaced = self._outgoing.unplaced() if self._is_planned else frozenset[str]()
         is_new = not unplaced <= self._placing
@@ -123,8 +124,8 @@ class Following:
                     self._incoming.follow(record)
                     self._outgoing.await_places()
                     self.on_plan(plan)
-                    was_planned, was_unknown = self._is_planned, self._plan is None
-                    self._plan = plan
+                    was_planned, was_unknown = self._is_planned, self.plan is None
+                    self.plan = plan
                     self._is_planned = not plan.sole
                     if self._is_planned != was_planned or was_unknown:
                         self._to_tell.set()

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import time
+from functools import lru_cache, partial
 from typing import Any
 
-import orjson
+from orjson import Fragment
 
 from adapters.network import Network, UpdatePort
 from adapters.places import Position
@@ -15,16 +16,22 @@ from gamecast.client.outgoing import Outgoing
 from gamecast.client.pulling import Puller
 from gamecast.client.receipts import Token
 from gamecast.event import Event, JointEvent, State, Update
-from sequencing.errors import NotConnected
+from gamecast.positions import parse_position
+from sequencing.errors import NotConnected, UsageError
 from sequencing.names import check_key
 from sequencing.plan import Plan
 from sequencing.session import Session
-from sequencing.updates import NOWHERE, Bundle, NewestUpdates, OutgoingUpdates, Received, encode
+from sequencing.updates import NOWHERE, Bundle, NewestUpdates, OutgoingUpdates, encode
 
 KEYS_MAX = 65_536
 """Keys of which a connection keeps the newest update."""
 
 _FIRST: Position = (0, 1)
+
+_checked_key = lru_cache(KEYS_MAX)(check_key)
+"""Keys come again and again."""
+
+_new_update = partial(tuple.__new__, Update)
 
 
 class Updating:
@@ -56,14 +63,17 @@ class Updating:
         """Received updates that found no room, or waited too long for an event."""
         return self._received.dropped
 
-    def update(self, region: str, key: str, payload: Any) -> None:
+    def update(self, region: str, key: str, payload: Any, position: str | None = None) -> None:
         """See `Client.update`."""
         encoded = self._outgoing.encoded(region, payload)
-        check_key(key)
+        _checked_key(key)
+        seen_max = None if position is None else parse_position(position)
+        if position is not None and seen_max is None:
+            raise UsageError(f"the position of an update is like '3-120', not {position!r}")
         if self._is_closed:
             raise NotConnected
         self._opened()
-        self._to_send.put(region, key, type(payload) is bytes, encoded)
+        self._to_send.put(region, key, encoded if type(payload) is bytes else Fragment(encoded), len(encoded), seen_max)
         self._send_soon()
 
     def updates(self) -> list[Update]:
@@ -85,9 +95,11 @@ class Updating:
             ),
             time.monotonic(),
         )
-        found = [update for each in taken if (update := _decoded(each)) is not None]
-        self.taken_updates += len(found)
-        return found
+        self.taken_updates += len(taken)
+        return [
+            _new_update((region, key, sender, payload, *seen, sent_at_ns))
+            for region, key, sender, payload, seen, sent_at_ns in taken
+        ]
 
     async def next_updates(self) -> list[Update]:
         """See `Client.next_updates`."""
@@ -174,7 +186,7 @@ class Updating:
             where = self._seen(region, untaken), self._last_event(region, untaken)
             for bundle in self._to_send.take(region, plan.first_epoch, *where, time.time_ns()):
                 port.send(node, region, encode(bundle))
-                self.sent_updates += len(bundle.updates)
+                self.sent_updates += len(bundle.keys)
 
     def _seen(self, region: str, untaken: dict[str, Position]) -> Position:
         """Return up to where the application was given a region."""
@@ -201,12 +213,3 @@ class Updating:
                 first = item.sequence if isinstance(item, Event) else item.first_sequence
                 found.setdefault(item.region, (item.epoch, first))
         return found
-
-
-def _decoded(received: Received) -> Update | None:
-    """Return an update for the application; None for what no publisher of ours writes."""
-    try:
-        payload = received.payload if received.binary else orjson.loads(received.payload)
-    except orjson.JSONDecodeError:
-        return None
-    return Update(received.region, received.key, received.sender, payload, *received.seen, received.sent_at_ns)

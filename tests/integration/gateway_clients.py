@@ -108,6 +108,8 @@ def check_sent(said: dict[str, Any]) -> None:
                 assert sum(field in item for field in fields) == 1, item
             if isinstance(checked, schema.State):
                 assert all(("payload" in it) + ("base64" in it) + ("gap" in it) == 1 for it in item["state"].values())
+    elif isinstance(message, schema.Updates):
+        assert all(("payload" in update) != ("base64" in update) for update in said["updates"]), said
     elif isinstance(message, schema.ErrorMessage):
         assert message.code in set(Code), message.code
 
@@ -128,6 +130,7 @@ class Socket:
     def __init__(self, socket: aiohttp.ClientWebSocketResponse) -> None:
         self.socket = socket
         self.events: list[dict[str, Any]] = []
+        self.updates: list[dict[str, Any]] = []
         self.positions: dict[str, str] = {}
         self.welcome: dict[str, Any] = {}
         self._said: list[dict[str, Any]] = []
@@ -217,6 +220,8 @@ class Socket:
                 self.events.append(event)
                 if event["position"] is not None:
                     self.positions |= event.get("positions", {event["region"]: event["position"]})
+        elif said["type"] == "updates":
+            self.updates += said["updates"]
         elif said["type"] == "acks":
             self._said += ({"type": "ack", **ack} for ack in said["acks"])
         else:

@@ -56,6 +56,18 @@ export interface GamecastState<P = unknown> {
   incomplete?: true;
 }
 
+/** The newest value of a key, by one sender; others may have been lost. */
+export interface GamecastUpdate<P = unknown> {
+  region: string;
+  key: string;
+  sender: string;
+  /** By the sender's clock. */
+  sent_at_ms: number;
+  /** Up to where its sender had seen the region: an event behind that is news to it. */
+  position: Position;
+  payload: P;
+}
+
 export interface Receipt {
   /** Of an event of several regions: the first. */
   region: string;
@@ -174,6 +186,9 @@ export class Client<P = unknown, State = never> implements AsyncIterable<Gamecas
   unsubscribe(regions: string | Iterable<string>): Promise<void>;
   /** To one region, or to several at once. */
   publish(region: string | Iterable<string>, payload: P, about?: About): Promise<Receipt>;
+  /** Tell others the newest value of a key of a region, many times a second: it may be lost, and nothing is stored. But
+   *  no one gets it before the events that were published, or had come, before. */
+  update(region: string, key: string, payload: P): void;
   /** Read a page of events that the network still has, over HTTP. */
   history(region: string, options?: { after?: Position | undefined; limit?: number | undefined }): Promise<HistoryPage<P>>;
   /** Returns a function that removes the handler. Events that came before the first "event" handler are given to it. */

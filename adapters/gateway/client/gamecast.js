@@ -15,7 +15,7 @@ export const PROTOCOL_VERSION = 1;
 
 const RECONNECT_MS = [50, 100, 250, 500, 1000, 2000, 5000];
 const FINAL = { 4000: "malformed", 1003: "binary", 1009: "too-large", 4003: "denied", 4009: "superseded" };
-const KINDS = ["event", "gap", "state", "status", "error"];
+const KINDS = ["event", "gap", "state", "update", "status", "error"];
 const QUEUE_MAX = 100_000;
 const CONNECT_TIMEOUT_MS = 10_000;
 const TOKEN_TIMEOUT_MS = 30_000;
@@ -54,10 +54,10 @@ export function connect(urls, options = {}) {
 
 /** Handlers, and the items that wait for the first handler or for an iteration. */
 class Inbox {
-  iterates = false; #handlers = {}; #items = []; #head = 0; #takers = []; #over = null; #report;
+  iterates = false; #handlers = {}; #items = []; #head = 0; #takers = []; #over = null; #report; #onHandler;
 
-  constructor(report) {
-    this.#report = report;
+  constructor(report, onHandler) {
+    [this.#report, this.#onHandler] = [report, onHandler];
   }
 
   get isUsed() {
@@ -75,6 +75,7 @@ class Inbox {
   on(kind, handler) {
     if (!KINDS.includes(kind)) throw new TypeError(`there is no event "${kind}": use one of ${KINDS.join(", ")}`);
     this.#handlers[kind] = [...this.#handlers[kind] ?? [], handler];
+    this.#onHandler(kind);
     // After the caller's other handlers are there, too.
     if (kind === "event") queueMicrotask(() => this.#flush());
     return () => { this.#handlers[kind] = this.#handlers[kind].filter((each) => each !== handler); };
@@ -165,7 +166,7 @@ export class Subscription {
     [this.#client, this.#options, this.#inbox, this.#link] = [client, options, inbox, link];
   }
 
-  /** Register a handler: "event", "gap" or "state". Returns a function that removes it. */
+  /** Register a handler: "event", "gap", "state" or "update". Returns a function that removes it. */
   on(kind, handler) {
     return this.#inbox.on(kind, handler);
   }
@@ -223,7 +224,9 @@ export class Client {
   #leaving = new Map();      // id → { regions, resolve, reject }
   #publishes = new Map();    // id → { region, head, body, sent, after, resolve, reject }
   #acked = new Map();        // region → position of the last answered publish; waiting publishes come after it
-  #inbox = new Inbox((error, kind) => this.#report(error, kind));
+  #updates = new Map();      // region and key → an update that is not sent yet
+  #wantsUpdates = false; #getsUpdates = false;
+  #inbox = this.#newInbox();
   #active = new Map();       // subscription → its inbox, while it is subscribed
   #heardAt = 0; #askedAt = 0; #patienceMs = 0; #beatAt = 0; #heartbeatMs = HEARTBEAT_MS; #beating; #retry = null; #failure = null;
   #limits = {};
@@ -254,7 +257,7 @@ export class Client {
 
   /** Return a subscription of a region, or of several, to attach handlers to; call its `subscribe()` then. */
   subscription(regions, options = {}) {
-    const inbox = new Inbox((error, kind) => this.#report(error, kind));
+    const inbox = this.#newInbox();
     const subscription = new Subscription(this, regions, options, inbox, (isActive) => {
       if (isActive) this.#active.set(subscription, inbox);
       else this.#active.delete(subscription);
@@ -313,6 +316,35 @@ export class Client {
     }, (id) => this.#sayPublish(this.#publishes.get(id)));
   }
 
+  /** Tell others the newest value of a key of a region, many times a second. It may be lost, and is without a
+   *  connection; but no one gets it before the events that were published, or had come, before. */
+  update(region, key, payload) {
+    const { body, bytes } = encoded(payload);
+    const head = { region, key };
+    const text = textOf({ head, body });
+    if (LONE_SURROGATE.test(text)) throw failure("invalid-payload", "half of a surrogate pair is no text");
+    this.#checkSize({ bytes }, text);
+    if (!this.#updates.size) queueMicrotask(() => this.#sendUpdates());
+    this.#updates.set(JSON.stringify([region, key]), { head, body });
+  }
+
+  #sendUpdates() {
+    let parts = [], size = 0;
+    const send = () => {
+      if (size && this.#ready) this.#send(`{"type":"updates","updates":[${parts}]}`);
+      [parts, size] = [[], 0];
+    };
+    for (const { head, body } of this.#updates.values()) {
+      const text = textOf({ head: { ...head, position: this.#wanted.get(head.region) ?? undefined }, body });
+      const bytes = byteLength(text) + 1;
+      if (size + bytes > (this.#limits.message_bytes ?? MESSAGE_BYTES_MAX) - 40) send();
+      parts.push(text);
+      size += bytes;
+    }
+    send();
+    this.#updates.clear();
+  }
+
   /** Read a page of a region's history; resolves with {events, next, more}. Continue with `after: next`. */
   async history(region, { after, limit } = {}) {
     writable([region]);
@@ -335,7 +367,7 @@ export class Client {
     return answer;
   }
 
-  /** Register a handler: "event", "gap", "state", "error", or "status" ("open", "waiting", "closed"). Returns a
+  /** Register a handler: "event", "gap", "state", "update", "error", or "status" ("open", "waiting", "closed"). Returns a
    *  function that removes it. */
   on(kind, handler) {
     return this.#inbox.on(kind, handler);
@@ -348,6 +380,14 @@ export class Client {
 
   [Symbol.asyncIterator]() {
     return this.#inbox.iterate(() => this.close());
+  }
+
+  #newInbox() {
+    return new Inbox((error, kind) => this.#report(error, kind), (kind) => {
+      this.#wantsUpdates ||= kind === "update";
+      // The hello asks for them.
+      if (this.#wantsUpdates && !this.#getsUpdates && this.#socket) this.#drop("it is to get updates as well");
+    });
   }
 
   /** Note a call in `waiting`, say it if there is a connection, and return a promise of its answer. */
@@ -407,7 +447,9 @@ export class Client {
     const hello = {
       type: "hello", protocol: PROTOCOL_VERSION, batch_ms: this.#options.batchMs ?? 0, token: token ?? undefined,
       message_bytes_max: this.#options.messageBytesMax ?? MESSAGE_BYTES_MAX, name: this.name ?? undefined,
+      updates: this.#wantsUpdates || undefined,
     };
+    this.#getsUpdates = this.#wantsUpdates;
     socket.onopen = () => socket.send(JSON.stringify(hello));
     socket.onmessage = ({ data }) => {
       if (socket !== this.#socket) return;
@@ -433,6 +475,13 @@ export class Client {
     switch (said.type) {
       case "welcome": return this.#begin(said);
       case "events": return this.#deliver(said.events);
+      case "updates":
+        for (const update of said.updates.filter(({ region }) => this.#follows(region))) {
+          decode(update);
+          this.#inbox.tell("update", update);
+          for (const [each, inbox] of this.#active) if (each.regions.includes(update.region)) inbox.tell("update", update);
+        }
+        return;
       case "acks":
         for (const ack of said.acks) {
           for (const [region, position] of placesOf(ack)) this.#acked.set(region, position);

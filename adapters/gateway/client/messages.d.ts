@@ -146,6 +146,8 @@ export interface Hello {
   batch_ms?: number;
   /** The largest message of several events or acks to receive, within the gateway's limit. Left out: 60,000. A larger single event comes alone. */
   message_bytes_max?: number | null;
+  /** Whether to receive the updates of the regions that the session follows. */
+  updates?: boolean;
 }
 
 /** What a session may do at most. */
@@ -264,6 +266,25 @@ export interface Results {
   results: (Receipt | Failed)[];
 }
 
+/** Tell others the newest values of keys. There is no answer, unless it is refused: they may be lost. */
+export interface SendUpdates {
+  type: "updates";
+  updates: SentUpdate[];
+  id?: number | string | null;
+}
+
+/** The newest value of a key, for those who follow the region. */
+export interface SentUpdate {
+  /** Any JSON, nested 64 deep at most. */
+  payload?: Json;
+  /** Bytes, in base64. */
+  base64?: string;
+  region: string;
+  key: string;
+  /** The region's latest position that the client has, if it follows it. */
+  position?: Position | null;
+}
+
 /** The keys of a region, or a part of them, as they are at this place among the events. */
 export interface State {
   region: string;
@@ -339,6 +360,25 @@ export interface Unsubscribed {
   id?: number | string;
 }
 
+/** The newest value of a key, by one sender: exactly one of payload and base64. */
+export interface UpdateItem {
+  region: string;
+  key: string;
+  sender: string;
+  /** In milliseconds since 1970, by the publisher's clock. */
+  sent_at_ms: number;
+  /** Up to where its sender had seen the region: a later event is news to it. */
+  position: Position;
+  payload?: Json;
+  base64?: string;
+}
+
+/** Updates, after the events that their senders had seen or published before. Others may have been lost. */
+export interface Updates {
+  type: "updates";
+  updates: UpdateItem[];
+}
+
 /** The session has begun, or goes on with a new token. */
 export interface Welcome {
   type: "welcome";
@@ -359,6 +399,6 @@ export interface Welcome {
   subscribe?: string[];
 }
 
-export type ClientMessage = Hello | Subscribe | Unsubscribe | Publish | Ping;
-export type ServerMessage = Welcome | Subscribed | Unsubscribed | Acks | Pong | Events | ErrorMessage;
+export type ClientMessage = Hello | Subscribe | Unsubscribe | Publish | SendUpdates | Ping;
+export type ServerMessage = Welcome | Subscribed | Unsubscribed | Acks | Pong | Events | Updates | ErrorMessage;
 export type Item = Event | Gap | State;

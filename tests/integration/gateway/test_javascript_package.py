@@ -24,7 +24,7 @@ from tests.patience import patience, scaled
 ROOT = Path(__file__).parents[3]
 PACKAGE = Path("clients", "javascript")
 UNREACHABLE = re.compile(r"\b(?:E(?:NOTFOUND|AI_AGAIN|CONN\w+|TIMEDOUT|NETUNREACH|HOSTUNREACH)|FETCH_ERROR|network)\b")
-GZIPPED_BYTES_MAX = 6600
+GZIPPED_BYTES_MAX = 7000
 
 PLAY = """
 const game = connect(process.argv.at(-1), { name: process.argv.at(-2) });

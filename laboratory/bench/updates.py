@@ -1,0 +1,239 @@
+"""What updates cost, beside `PUBLISH` of Redis Pub/Sub, and what they do to ordered events.
+
+Some servers move entities, each server in a region of its own, and one reader follows all of these regions. Senders and
+reader have a process each, and so has redis-server. Pub/Sub sends each value by itself, in a pipeline a tick, or all of
+a tick in one message, as a careful game would.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import asdict, dataclass
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from typing import Any
+
+import orjson
+import redis
+from redis import asyncio as redis_asyncio
+from rich import box
+from rich.table import Table
+
+import gamecast
+from laboratory.bench.cpu import process_cpu_s
+from laboratory.bench.figures import percentile
+from laboratory.bench.parent import end_with_parent
+from laboratory.bench.surroundings import managed, server_for
+
+WARM_UP_S = 1.5
+ORDERED_HZ = 50
+"""Ordered events beside the updates, whose delay is measured."""
+
+PEERS = "gamecast", "PUBLISH each", "PUBLISH a tick", "nothing"
+"""The last one sends only the ordered events."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """What was measured of one peer. CPU is in microseconds for each update that was sent."""
+
+    sent_per_s: float
+    taken_per_s: float
+    redis_us: float
+    sender_us: float
+    reader_us: float
+    ordered_p50_ms: float
+    ordered_p99_ms: float
+
+
+Send = Callable[[int, list[tuple[str, Any]]], Awaitable[None]]
+"""Sends what moved in a tick, of one server: (key, value)."""
+
+
+@asynccontextmanager
+async def _senders(peer: str, url: str, servers: int) -> AsyncIterator[Send]:
+    async with AsyncExitStack() as stack:
+        if peer == "gamecast":
+            opened = [
+                await stack.enter_async_context(gamecast.connect(url, name=f"server-{at}")) for at in range(servers)
+            ]
+
+            async def send(server: int, moved: list[tuple[str, Any]]) -> None:
+                for key, value in moved:
+                    opened[server].update(_region(server), key, value)
+
+        else:
+            clients = [redis_asyncio.Redis.from_url(url) for _ in range(servers)]
+            for client in clients:
+                stack.push_async_callback(client.aclose)
+
+            async def send(server: int, moved: list[tuple[str, Any]]) -> None:
+                if peer == "PUBLISH a tick":
+                    await clients[server].publish(_region(server), orjson.dumps(moved))
+                elif peer == "PUBLISH each":
+                    async with clients[server].pipeline(transaction=False) as pipeline:
+                        for each in moved:
+                            pipeline.publish(_region(server), orjson.dumps(each))
+                        await pipeline.execute()
+
+        yield send
+
+
+async def _send(peer: str, url: str, servers: int, entities: int, hz: float, seconds: float) -> int:
+    """Move all entities at a pace; return how many updates that were."""
+    sent, loop = 0, asyncio.get_running_loop()
+    async with _senders(peer, url, servers) as send:
+        began, tick = loop.time(), 0
+        while loop.time() < began + seconds:
+            for server in range(servers):
+                await send(server, [(f"e{key}", {"x": tick * 0.5, "y": key * 0.25}) for key in range(entities)])
+                sent += entities
+            tick += 1
+            await asyncio.sleep(max(0.0, began + tick / hz - loop.time()))
+    return sent if peer != "nothing" else 0
+
+
+async def _read(peer: str, url: str, servers: int, seconds: float) -> tuple[int, list[float]]:
+    """Take for some seconds what comes; return how many updates, and the delays of the ordered events in ms."""
+    delays: list[float] = []
+    world: dict[tuple[str, str], Any] = {}
+    taken = 0
+    async with AsyncExitStack() as stack:
+        reader = await stack.enter_async_context(gamecast.connect(url, name="reader"))
+        await reader.subscribe(*map(_region, range(servers)))
+
+        async def follow() -> None:
+            async for batch in reader.batches():
+                now_ns = time.time_ns()
+                delays.extend((now_ns - event.sent_at_ns) / 1e6 for event in batch if isinstance(event, gamecast.Event))
+
+        async def publish() -> None:
+            async with gamecast.connect(url, name="ordered") as ordered:
+                while True:
+                    await ordered.publish(_region(0), 1)
+                    await asyncio.sleep(1 / ORDERED_HZ)
+
+        tasks = [asyncio.create_task(follow()), asyncio.create_task(publish())]
+        pubsub = None
+        if peer.startswith("PUBLISH"):
+            client = redis_asyncio.Redis.from_url(url)
+            stack.push_async_callback(client.aclose)
+            pubsub = client.pubsub(ignore_subscribe_messages=True)
+            stack.push_async_callback(pubsub.aclose)
+            await pubsub.subscribe(*map(_region, range(servers)))
+        try:
+            async with asyncio.timeout(seconds):
+                while pubsub is not None:
+                    message = await pubsub.get_message(timeout=1.0)
+                    if message is None:
+                        continue
+                    found = orjson.loads(message["data"])
+                    region = message["channel"].decode()
+                    for key, value in found if peer == "PUBLISH a tick" else [found]:
+                        world[region, key] = value
+                        taken += 1
+                while peer == "gamecast":
+                    for update in await reader.next_updates():
+                        world[update.region, update.key] = update.payload
+                        taken += 1
+                await asyncio.Event().wait()
+        except TimeoutError:
+            pass
+        finally:
+            for task in tasks:
+                task.cancel()
+            with suppress(asyncio.CancelledError):
+                await asyncio.gather(*tasks)
+    return taken, delays
+
+
+def measure_updates(
+    servers: int, entities: int, hz: float, seconds: float, on_trial: Callable[[str], None]
+) -> dict[str, dict[str, Any]]:
+    """Return peer → what `Trial` says. Blocks; raises `EmbeddedServerError`."""
+    found: dict[str, dict[str, Any]] = {}
+    for peer in PEERS:
+        on_trial(peer)
+        with server_for(servers + 16) as server, managed(server.url, nodes=0):
+            found[peer] = asdict(_measure(peer, server.url, servers, entities, hz, seconds))
+    return found
+
+
+def _measure(peer: str, url: str, servers: int, entities: int, hz: float, seconds: float) -> Trial:
+    pipes = [_context.Pipe() for _ in range(2)]
+    reading = peer, url, servers, seconds + 2 * WARM_UP_S
+    sending = peer, url, servers, entities, hz, seconds + WARM_UP_S
+    calls = (_read, reading), (_send, sending)
+    running = [
+        _context.Process(target=_serve, args=(theirs, call, arguments), daemon=True)
+        for (_, theirs), (call, arguments) in zip(pipes, calls, strict=True)
+    ]
+    try:
+        with redis.Redis.from_url(url) as client:
+            running[0].start()
+            time.sleep(WARM_UP_S)
+            running[1].start()
+            time.sleep(WARM_UP_S)
+            pid: Any = client.info("server")
+            pids = [running[0].pid or 0, running[1].pid or 0, pid["process_id"]]
+            before, at_s = [process_cpu_s([each]) for each in pids], time.monotonic()
+            time.sleep(max(0.5, seconds - 1.5 * WARM_UP_S))
+            reader_s, sender_s, redis_s = (
+                process_cpu_s([each]) - then for each, then in zip(pids, before, strict=True)
+            )
+            took_s = time.monotonic() - at_s
+        (taken, delays), sent = (ours.recv() for ours, _ in pipes)
+    finally:
+        for process in running:
+            process.kill()
+            process.join()
+    sent_per_s = sent / (seconds + WARM_UP_S)
+    each = 1e6 / (sent_per_s * took_s) if sent_per_s else 0.0
+    ordered = sorted(delays[len(delays) // 4 :])
+    return Trial(
+        sent_per_s,
+        taken / (seconds + WARM_UP_S),
+        redis_s * each,
+        sender_s * each,
+        reader_s * each,
+        percentile(ordered, 50),
+        percentile(ordered, 99),
+    )
+
+
+def _serve(answers: Connection, call: Callable[..., Awaitable[Any]], arguments: Sequence[Any]) -> None:
+    end_with_parent()
+    answers.send(asyncio.run(call(*arguments)))  # type: ignore[arg-type]
+
+
+def _region(server: int) -> str:
+    return f"zone:{server}:0"
+
+
+_FIGURES = {
+    "sent_per_s": "updates sent a second",
+    "taken_per_s": "updates taken a second",
+    "redis_us": "CPU of Redis, an update, us",
+    "sender_us": "CPU of the senders, an update, us",
+    "reader_us": "CPU of the reader, an update, us",
+    "ordered_p50_ms": "ordered events beside it, p50 ms",
+    "ordered_p99_ms": "ordered events beside it, p99 ms",
+}
+
+
+def updates_report(result: Mapping[str, Mapping[str, float]]) -> Table:
+    """Return a table of 80 columns."""
+    table = Table(box=box.SIMPLE, padding=(0, 1, 0, 0))
+    table.add_column("")
+    for peer in result:
+        table.add_column(peer.replace(" ", "\n"), justify="right")
+    for figure, words in _FIGURES.items():
+        values = [each[figure] for each in result.values()]
+        table.add_row(words, *(f"{value:,.2f}" if value < 100 else f"{value:,.0f}" for value in values))
+    return table
+
+
+_context = get_context("spawn")
