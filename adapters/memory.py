@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping
 from urllib.parse import parse_qs, urlsplit
 
 from adapters.leadership import RESUME_S
+from adapters.memorypresence import MemoryPresence
 from adapters.memoryupdates import MemoryUpdates
 from adapters.memoryworld import MemoryNode, MemoryWorld
 from adapters.network import UpdateUser
@@ -88,7 +89,7 @@ class MemoryNetwork:
     async def renew(self, after: int = 0) -> int:
         """See `Network.renew`."""
         self._require_known()
-        self._open_world.incarnation = max(self._open_world.incarnation, after) + 1
+        self._open_world.incarnation = max(self._open_world.incarnation, after) + 2  # one for its leaves
         return self._open_world.incarnation
 
     async def join(self, request: Request) -> bool:
@@ -192,6 +193,10 @@ class MemoryNetwork:
     def reader(self, node: str, plan: Plan) -> MemoryNode:
         """See `Network.reader`."""
         return MemoryNode(self._open_world, node, self._name)
+
+    def presence(self) -> MemoryPresence:
+        """See `Network.presence`."""
+        return MemoryPresence(self._open_world, self._name, self._connection)
 
     def updates(self, user: UpdateUser) -> MemoryUpdates:
         """See `Network.updates`."""

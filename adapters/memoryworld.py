@@ -13,6 +13,7 @@ from adapters.leadership import Seen
 from adapters.manager import Manager
 from adapters.network import Answered, Found, Hidden, UpdateUser
 from adapters.places import Position
+from adapters.presence import PresentInMemory
 from adapters.relay import Relays, RelayTask
 from sequencing.cut import NodeReads, ReadResult
 from sequencing.errors import (
@@ -48,6 +49,7 @@ class MemoryWorld:
         self.interests: dict[str, Interest] = {}
         self.expected: frozenset[Pair] = frozenset()
         self.probes: dict[str, bytes] = {}
+        self.present = PresentInMemory()
         self.update_users: dict[tuple[str, str], dict[UpdateUser, None]] = {}
         """(node, region) → who listens to its updates."""
         self.published: frozenset[str] = frozenset()

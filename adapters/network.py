@@ -15,6 +15,7 @@ from sequencing.plan import Plan
 from sequencing.record import Pair, Record, Request
 
 if TYPE_CHECKING:
+    from adapters.presence import Presence
     from sequencing.updates import Bundle
 
 
@@ -221,6 +222,9 @@ class Network(Protocol):
 
     def reader(self, node: str, plan: Plan) -> Reader:
         """Return an access for reading at a node."""
+
+    def presence(self) -> Presence:
+        """Return an access to the register of who is present."""
 
     def updates(self, user: UpdateUser) -> UpdatePort:
         """Return an access for updates."""

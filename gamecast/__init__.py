@@ -56,7 +56,7 @@ if TYPE_CHECKING:
         UnsupportedServer,
         UsageError,
     )
-    from gamecast.event import Event, Gap, JointEvent, JointReceipt, Receipt, State, Statistics, Update
+    from gamecast.event import Event, Gap, JointEvent, JointReceipt, Presence, Receipt, State, Statistics, Update
     from gamecast.recording.options import Recording, RecordingStatistics
     from gamecast.sharing import Shared, share
     from sequencing.plan import Ordering
@@ -91,6 +91,7 @@ __all__ = [
     "PartlyPublished",
     "PayloadTooLarge",
     "PlanError",
+    "Presence",
     "ProcessFailed",
     "ProtocolClient",
     "PublishFailure",
@@ -129,6 +130,7 @@ _MODULES = {
     "JointReceipt": "event",
     "Limits": "client.configuration",
     "Ordering": "client.configuration",
+    "Presence": "event",
     "ProtocolClient": "client.protocolclient",
     "PublishFailure": "client.watching",
     "Receipt": "event",

@@ -9,18 +9,18 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterable, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from types import TracebackType
-from typing import Any, Self, TypeVar, Unpack
+from typing import Any, Literal, Self, TypeVar, Unpack
 
 from gamecast.arguments import check_take
 from gamecast.client.client import Client, SomeCallback
 from gamecast.client.configuration import ConnectOptions, configured
 from gamecast.client.history import ReplayOrder, Since
 from gamecast.client.keys import NO_CONDITION, OnlyIf, Regions
-from gamecast.client.watching import Handlers, SomeGapHandler, SomeHandler, Status
+from gamecast.client.watching import Handlers, SomeGapHandler, SomeHandler, SomePresenceHandler, Status
 from gamecast.event import Event, Gap, JointEvent, Receipt, State, Statistics, Update
 from gamecast.loopthread import shared_loop
 from gamecast.recording.options import RecordingStatistics
@@ -98,10 +98,23 @@ class BlockingClient:
         self._wait(self._client.drain())
 
     def subscribe(
-        self, *regions: str, since: Since | None = None, order: ReplayOrder = "common", state: bool = False
+        self,
+        *regions: str,
+        since: Since | None = None,
+        order: ReplayOrder = "common",
+        state: bool = False,
+        presence: Mapping[str, Any] | Literal["watch"] | None = None,
     ) -> dict[str, str]:
         """Subscribe to regions; see `gamecast.Client.subscribe`."""
-        return self._wait(self._client.subscribe(*regions, since=since, order=order, state=state))
+        return self._wait(self._client.subscribe(*regions, since=since, order=order, state=state, presence=presence))
+
+    def present(self, region: str) -> dict[str, Any]:
+        """Return who is in a region; see `gamecast.Client.present`. What an iteration has read counts as taken."""
+
+        async def looking() -> dict[str, Any]:
+            return self._client.present(region)
+
+        return self._wait(looking())
 
     def unsubscribe(self, *regions: str) -> None:
         """Unsubscribe from regions: after it has returned, none of their events is delivered."""
@@ -257,6 +270,10 @@ class BlockingClient:
     def on_gap(self, handler: SomeGapHandler) -> SomeGapHandler:
         """Register a handler for gaps; see `run`."""
         return self._handlers.on_gap(handler)
+
+    def on_presence(self, handler: SomePresenceHandler) -> SomePresenceHandler:
+        """Register a handler for who arrives and leaves; see `run`."""
+        return self._handlers.on_presence(handler)
 
     def on_caught_up(self, callback: SomeCallback) -> SomeCallback:
         """Register a function that gamecast calls, in its own thread, when a replay has ended; see `Client`.

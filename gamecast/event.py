@@ -162,6 +162,40 @@ class State(_AState):
         return f"State({self.values!r}, {self.positions!r}, {self.incomplete!r})"
 
 
+class Presence(_AState):
+    """Somebody arrives in a region, or leaves it, in its place among the events.
+
+    After a leave, nothing that was published in that stay comes any more. A second arrival without a leave: a newer
+    connection of the same name.
+    """
+
+    if not TYPE_CHECKING:
+        __slots__ = ("before", "epoch", "info", "is_here", "name", "region", "sent_at_ns", "sequence")
+
+    def __new__(cls, *_: object, **__: object) -> Self:
+        """As for any object."""
+        return object.__new__(cls)
+
+    def __init__(self, of: Event, name: str, info: Any, *, is_here: bool, before: Any) -> None:
+        """``of``: the event that says so."""
+        place = {"region": of.region, "epoch": of.epoch, "sequence": of.sequence, "sent_at_ns": of.sent_at_ns}
+        for field, value in place.items():
+            object.__setattr__(self, field, value)
+        self.name, self.is_here = name, is_here
+        self.info = info
+        """What it says of itself; of a leave, what it had said."""
+        self.before = before
+        """What was known of it before, None if it was not there; gamecast's own."""
+
+    @property
+    def position(self) -> str:
+        """Its place in the region, ``epoch-sequence``."""
+        return f"{self.epoch}-{self.sequence}"
+
+    def __repr__(self) -> str:
+        return f"Presence({self.region!r}, {self.name!r}, is_here={self.is_here}, info={self.info!r})"
+
+
 class Update(NamedTuple):
     """The newest value of a key of a region, by one sender: see `Client.update`.
 

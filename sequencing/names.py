@@ -15,6 +15,9 @@ NAME_BYTES_MAX = 200
 GUEST = "~"
 """Begins the names of a gateway's clients, so that none of them can have the name of a game server."""
 
+PRESENT = "@"
+"""Begins the keys of events that say who is present, before the name."""
+
 _NODE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
 
@@ -39,6 +42,14 @@ def check_own_name(name: object) -> str:
 def check_key(key: object) -> str:
     """Return ``key`` if events may name it, else raise `InvalidName`."""
     return _check(key, "key")
+
+
+def check_event_key(key: object) -> str:
+    """Return ``key`` if an application's events may set it, else raise `InvalidName`."""
+    checked = check_key(key)
+    if checked.startswith(PRESENT):
+        raise InvalidName(f"keys that begin with {PRESENT!r} say who is present, and are gamecast's own: {key!r}")
+    return checked
 
 
 def check_node_name(name: object) -> str:

@@ -25,7 +25,7 @@ from sequencing.depth import PAYLOAD_DEPTH_MAX, is_deeper
 from sequencing.errors import InvalidName
 from sequencing.joint import SET_REGIONS_MAX
 from sequencing.keyed import CONDITIONS_MAX
-from sequencing.names import check_key
+from sequencing.names import check_event_key, check_key
 
 SUBPROTOCOL = "gamecast.v1"
 
@@ -219,7 +219,7 @@ def _about(given: schema.Publication, regions: Sequence[str]) -> dict[str, Any]:
     """
     about: dict[str, Any] = {}
     if given.key is not UNSET and given.key is not None:
-        about["key"] = _key(given.key)
+        about["key"] = _key(given.key, check_event_key)
     only_if = given.only_if
     if only_if is UNSET:
         return about
@@ -268,9 +268,9 @@ def written_about(about: Mapping[str, Any]) -> dict[str, Any]:
     return {**about, "only_if": conditions}
 
 
-def _key(given: Any) -> str:
+def _key(given: Any, check: Callable[[object], str] = check_key) -> str:
     try:
-        return check_key(given)
+        return check(given)
     except InvalidName as error:
         raise Refusal(Code.INVALID_KEY, str(error)) from error
 

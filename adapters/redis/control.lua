@@ -62,14 +62,14 @@ local function note(...)
   redis.call('XADD', changes, 'MAXLEN', '~', CHANGES_MAX, string.format('%.0f-0', number), ...)
 end
 
--- Of all names together, so that none has to be kept. What a name had of its own, as they once had, is below it.
+-- The next one of each is left for others, who may have to say that its connection has left. Of all names together, so that none has to be kept. What a name had of its own, as they once had, is below it.
 local function next_incarnation(after)
-  local drawn, own = redis.call('HINCRBY', incarnations, '', 1), redis.call('HGET', incarnations, name)
+  local drawn, own = redis.call('HINCRBY', incarnations, '', 2), redis.call('HGET', incarnations, name)
   if own then
     redis.call('HDEL', incarnations, name)
   end
   local known = math.max(after, tonumber(own or 0))
-  return drawn > known and drawn or redis.call('HINCRBY', incarnations, '', known + 1 - drawn)
+  return drawn > known and drawn or redis.call('HINCRBY', incarnations, '', known + 2 - drawn)
 end
 
 -- Whether a connection speaks for a name: it is known, or was, and nobody else has been since.

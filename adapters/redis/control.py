@@ -323,6 +323,10 @@ class RedisControl:
 
         return pipeline
 
+    async def run(self, script: Script, keys: Sequence[str], *arguments: Any) -> Any:
+        """Run a script of another part of the control store."""
+        return await self._connection.run(script, keys, *arguments)
+
     async def _run(self, *arguments: Any) -> Any:
         return await self._connection.run(CONTROL, (ControlKeys.connections,), *arguments)
 

@@ -7,6 +7,7 @@ import logging
 from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager, suppress
 
+from adapters.presence import Presence
 from adapters.redis.control import RedisControl
 from sequencing.errors import GamecastError, NetworkRestarted, NoLeader, Superseded, network_restarted_message
 from sequencing.plan import Plan
@@ -114,6 +115,12 @@ class ControlClient:
             # A control Redis that came back empty assigns the same numbers again, to a newer connection of this name.
             if not await self._control.has_lost(self._connection, self._born):
                 await self._control.leave(self._name, self._connection)
+
+    def presence(self) -> Presence:
+        """See `Network.presence`."""
+        from adapters.redis.presence import RedisPresence  # only who says that it is there needs it
+
+        return RedisPresence(self._control, self._turn, self._name, self._connection)
 
     async def announce_probe(self, name: str, text: bytes) -> None:
         """See `Network.announce_probe`."""

@@ -36,6 +36,7 @@ class ControlKeys:
     said = "gamecast:{control}:said"
     superseded = "gamecast:{control}:superseded"
     boxes = "gamecast:{control}:boxes"
+    present = "gamecast:{control}:present"
     woken = "gamecast:{control}:woken"
     of_connections = (
         *(published, asked, changes, incarnations, connections, alive, expected, gone, sole, said),

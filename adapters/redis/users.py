@@ -30,6 +30,7 @@ from adapters.redis.controlkeys import ControlKeys
 from adapters.redis.leadercontrol import LEADING
 from adapters.redis.node import INSTALL, STEP
 from adapters.redis.nodereading import LOOK
+from adapters.redis.presence import PRESENCE
 from adapters.urls import redacted, with_user
 from sequencing.errors import OtherSideError, UnsupportedServer, UsageError
 
@@ -39,7 +40,7 @@ VERSION_MIN = 7
 PASSWORD_BYTES = 32
 
 FCALL = "+fcall|"
-FUNCTIONS = CONTROL, LEADING, STEP, INSTALL, LOOK, TOUCH
+FUNCTIONS = CONTROL, PRESENCE, LEADING, STEP, INSTALL, LOOK, TOUCH
 
 
 def _calling(*scripts: Script) -> tuple[str, ...]:
@@ -90,6 +91,9 @@ _LINKS, _EGRESS, _HEADS = "gamecast:{*}:link:*", "gamecast:{*}:egress:*", "gamec
 _VALUES = "gamecast:{*}:values:*"
 _KEYS = (f"(+hget +hset +hmget +hlen +hdel ~{_HEADS} ~gamecast:{{*}}:keyed)", f"(+hset +hdel %W~{_VALUES})")
 """The heads of keys, which publishing compares and sets, and the values, which it sets."""
+_PRESENT = f"~{ControlKeys.present} ~{ControlKeys.present}:*"
+_PRESENCE = (*_PRESENT.split(), f"(+hlen +hexists +hgetall +del +zrangebyscore {_PRESENT})")
+"""Who is present in which regions."""
 _STATES = (f"(+hgetall %R~{_HEADS} %R~{_VALUES})",)
 """The keys of a region as they are."""
 _UPDATES = "&gamecast:{*}:update:*"
@@ -99,8 +103,8 @@ _PUSHED = ("+subscribe", "+unsubscribe", f"&{_EGRESS}")
 """Frames that end at a node are pushed to its readers. Redis can separate senders from listeners only by commands."""
 
 _PUBLISHER = (
-    *(*_CONNECTING, *_calling(CONTROL, STEP), *_CONTROL_KEYS, *_NEWS, *_STEP_KEYS, *_TELLING, *_STEPPING),
-    *(f"%W~{_LINKS}", *_DOUBTING, *_PROBING, *_ROWS, *_PUSHING, *_KEYS, _UPDATES),
+    *(*_CONNECTING, *_calling(CONTROL, PRESENCE, STEP), *_CONTROL_KEYS, *_NEWS, *_STEP_KEYS, *_TELLING, *_STEPPING),
+    *(f"%W~{_LINKS}", *_DOUBTING, *_PROBING, *_ROWS, *_PUSHING, *_KEYS, _UPDATES, *_PRESENCE),
 )
 
 ROLES: dict[str, tuple[str, ...]] = {

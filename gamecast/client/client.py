@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 from urllib.parse import urlsplit
 
 from adapters.network import Network
@@ -31,10 +31,11 @@ from gamecast.client.watching import (
     PublishErrorReporter,
     SomeGapHandler,
     SomeHandler,
+    SomePresenceHandler,
     SomeStateHandler,
     Status,
 )
-from gamecast.event import Event, Gap, Receipt, Statistics, Update
+from gamecast.event import Event, Gap, Presence, Receipt, State, Statistics, Update
 from gamecast.positions import parse_position
 from sequencing.errors import GamecastError, NotConnected, UsageError
 from sequencing.plan import Plan
@@ -42,6 +43,7 @@ from sequencing.record import pair_of
 from sequencing.session import Session
 
 if TYPE_CHECKING:
+    from gamecast.client.presence import Presences
     from gamecast.client.updating import Updating
     from gamecast.recording.attached import AttachedRecorder
     from gamecast.recording.options import RecordingStatistics
@@ -80,6 +82,8 @@ class Client:
         """What was read, and is delivered next: shared with the puller."""
         self._puller: Puller | None = None
         self._session: Session[Token] | None = None
+        self._presences: Presences | None = None
+        """None until the application uses presence."""
         self._updating: Updating | None = None
         """None until the application uses updates."""
 
@@ -147,6 +151,8 @@ class Client:
         if self._heartbeat is not None:
             self._heartbeat.stop()
         began = asyncio.get_running_loop().time()
+        if self._presences is not None:
+            await until(began + FOLLOWING_ENDS_S, self._presences.close())
         try:
             if self._following is not None:
                 await until(began + FOLLOWING_ENDS_S, self._following.close())
@@ -179,7 +185,12 @@ class Client:
         incoming.drain()
 
     async def subscribe(
-        self, *regions: str, since: Since | None = None, order: ReplayOrder = "common", state: bool = False
+        self,
+        *regions: str,
+        since: Since | None = None,
+        order: ReplayOrder = "common",
+        state: bool = False,
+        presence: Mapping[str, Any] | Literal["watch"] | None = None,
     ) -> dict[str, str]:
         """Follow regions, at any time; returns when everything published from now on will be delivered.
 
@@ -199,14 +210,43 @@ class Client:
         everything after it, without a hole or a repeat, also where no history is kept. It has its place in the order of
         all regions.
 
+        ``presence``: what others are to see of this connection in these regions, for as long as it is there; and
+        `Presence` items tell it who else arrives and leaves, in their places among the events. ``"watch"``: only that.
+        A `State` comes first, as with ``state=True``, and who is there already: see `present`. A leave comes for
+        certain: if a connection is not heard of for 10 s, others publish it, and it ends with `SessionExpired`. Each
+        arrival and leave is an event for all in the region, so this is for regions of up to 1,000 connections. Raises
+        `UsageError` with ``since``, and in causal order.
+
         Raises `InvalidName`, `Superseded`, and `Unreachable` when that takes longer than ``subscribe_timeout_s``: the
         regions stay asked for, and another call waits on; but to begin with their state, unsubscribe first. Raises
         `BufferFull` when too many events come meanwhile that nobody takes. With ``since``, raises `UnknownPosition` for
         one that the network never gave, and `UnorderedHistory`, unless ``order="any"``, for regions of which no
         subscriber had both while events came. Then nothing is subscribed to.
         """
-        begins = await self._working()[1].subscribe(regions, since, order, state=state)
+        incoming = self._working()[1]
+        if presence is not None:
+            self._presences_for(regions, since, presence)
+            state = True
+        begins = await incoming.subscribe(regions, since, order, state=state)
+        if presence is not None and presence != "watch":
+            await self._presences_for(regions, since, presence).arrive(regions, presence)
         return {region: f"{epoch}-{sequence}" for region, (epoch, sequence) in begins.items()}
+
+    def present(self, region: str) -> dict[str, Any]:
+        """Return who is in a region, name → what it says of itself, as of what was taken.
+
+        Raises `UsageError` unless the region is subscribed to with ``presence``.
+        """
+        roster = dict(self._halves()[1].roster(region))
+        for item in reversed([*self._pulling().untaken()]):
+            if isinstance(item, State) and region in item.values:
+                return {}
+            if isinstance(item, Presence) and item.region == region:
+                if item.before is None:
+                    roster.pop(item.name, None)
+                else:
+                    roster[item.name] = item.before
+        return roster
 
     async def unsubscribe(self, *regions: str) -> None:
         """Follow these regions no more: when this has returned, nothing of them is delivered.
@@ -215,6 +255,9 @@ class Client:
         overtake it: raises `BufferFull` if that cannot be read, because the application takes no events, and
         `Unreachable` if it takes too long; the regions stay subscribed then.
         """
+        self._working()
+        if self._presences is not None:
+            await self._presences.leave(regions)
         await self._working()[1].unsubscribe(regions)
         self._pulling().forget(regions)
         if self._updating is not None:
@@ -401,6 +444,10 @@ class Client:
         """Register a handler for states: `run` calls it with each `State`, in its place among the events."""
         return self._handlers.on_state(handler)
 
+    def on_presence(self, handler: SomePresenceHandler) -> SomePresenceHandler:
+        """Register a handler for who arrives and leaves: `run` calls it with each `Presence`, in its place."""
+        return self._handlers.on_presence(handler)
+
     def on_caught_up(self, callback: SomeCallback) -> SomeCallback:
         """Register a function that is called when a replay has ended, with its regions, a `frozenset`.
 
@@ -495,6 +542,24 @@ class Client:
         if self._open_halves is None:
             raise NotConnected
         return self._open_halves
+
+    def _presences_for(
+        self, regions: Iterable[str], since: Since | None, presence: Mapping[str, Any] | Literal["watch"]
+    ) -> Presences:
+        outgoing, incoming = self._working()
+        if since is not None or self._configuration.ordering == "causal":
+            raise UsageError("presence begins with the state of the regions: not with since, and not in causal order")
+        if presence != "watch" and not isinstance(presence, Mapping):
+            raise UsageError(f"presence is a mapping that others see, or 'watch', not {presence!r}")
+        if self._presences is None:
+            from gamecast.client.presence import Presences  # most connections have none
+
+            assert self._session is not None
+            assert self._following is not None
+            self._presences = Presences(self._network, self._session, outgoing, self._following)
+        self._presences.watch()
+        incoming.watch_presence(regions)
+        return self._presences
 
     def _updates(self) -> Updating:
         if self._updating is None:

@@ -6,16 +6,17 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import repeat
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
 from adapters.places import Position
 from gamecast.client.states import Standing
-from gamecast.event import Event, Gap, JointEvent, State
+from gamecast.event import Event, Gap, JointEvent, Presence, State
 from sequencing.errors import InvalidInput
 from sequencing.frames import UNKNOWN_END, FrameKind, JointPart, StampedFrame, decode_keyed_body, joint_parts
 from sequencing.had import Had
+from sequencing.names import PRESENT
 from sequencing.ready import Missing, Ready
 
 if TYPE_CHECKING:
@@ -50,6 +51,8 @@ class EventDecoder:
         """Region → the position up to which it was decoded."""
         self._states: dict[str, tuple[Position, Position]] = {}
         """Region that began with its state → the position of that, where a marker may be, and of its last value."""
+        self._rosters: dict[str, dict[str, Any]] = {}
+        """Region of which presence is delivered → name → what it says of itself."""
         self._had = Had(self._passed)
         self.delivered_events = 0
         self.gaps = 0
@@ -81,6 +84,7 @@ class EventDecoder:
             self._floors.pop(region, None)
             self._passed.pop(region, None)
             self._states.pop(region, None)
+            self._rosters.pop(region, None)
 
     def not_taken(self, first: Mapping[str, Position], kept: Iterable[Place], dropped: Iterable[Place]) -> None:
         """Note what the application was not given of regions that were left: from the first position of each on.
@@ -108,11 +112,15 @@ class EventDecoder:
                 except orjson.JSONDecodeError:  # no publisher of ours writes that
                     incomplete.add(region)
                     continue
+                if key.startswith(PRESENT):
+                    if region in self._rosters:
+                        self._rosters[region][key.removeprefix(PRESENT)] = info_in(payload)
+                    continue
                 times = sent_at_ns, at_ns
                 known[key] = Event(region, publisher, payload, epoch, sequence, *times, replayed=True, key=key)
             self._had.miss(region, position)
             self._passed[region] = position
-            last_value = max(((value.epoch, value.sequence) for value in known.values()), default=_NOWHERE)
+            last_value = max((value.position for value in snapshot.values.values()), default=_NOWHERE)
             self._states[region] = position, last_value
         positions = {region: f"{epoch}-{last}" for region, ((epoch, last), _) in standing.snapshots.items()}
         batch.append(State(values, positions, frozenset(incomplete)))
@@ -170,6 +178,8 @@ class EventDecoder:
             events = map(_new_event, zip(*same, sent_at_ns, *rest, strict=False))
         if parts:
             events = self._once(frame, parts, events, together)
+        elif keys and any(key is not None and key.startswith(PRESENT) for key in keys):
+            events = self._presences(events)
         before = len(batch)
         batch += events
         self._passed[region] = epoch, frame.last
@@ -194,6 +204,31 @@ class EventDecoder:
                 everywhere = tuple((part.region, part.last - behind) for part in parts)
                 yield JointEvent(*event, tuple((part.region, part.last - behind) for part in here), everywhere)
 
+    def watch(self, regions: Iterable[str]) -> None:
+        """Deliver who arrives in some regions, and who leaves."""
+        for region in regions:
+            self._rosters.setdefault(region, {})
+
+    def roster(self, region: str) -> dict[str, Any] | None:
+        """Return who is in a region, name → what it says of itself; None if nothing is delivered of that."""
+        return self._rosters.get(region)
+
+    def _presences(self, events: Iterable[Event]) -> Iterator[Event]:
+        """Yield events; those that say who is present only where somebody wants to know, as `Presence`."""
+        for event in events:
+            key = event.key
+            if key is None or not key.startswith(PRESENT):
+                yield event
+            elif (roster := self._rosters.get(event.region)) is not None:
+                name, is_here = key.removeprefix(PRESENT), event.payload is not None
+                before = roster.pop(name, None)
+                if not is_here and before is None:
+                    continue  # it had not arrived
+                info = info_in(event.payload) if is_here else before
+                if is_here:
+                    roster[name] = info
+                yield Presence(event, name, info, is_here=is_here, before=before)
+
     def announce(self, gap: Gap, batch: list[Event | Gap]) -> None:
         """Deliver a gap."""
         self.gaps += 1
@@ -212,3 +247,8 @@ class EventDecoder:
         if frame.epoch > epoch:
             return 0
         return min(events, max(0, sequence - frame.last + events)) if frame.epoch == epoch else events
+
+
+def info_in(payload: Any) -> Any:
+    """Return what an arrival says of who arrives; empty for what none of ours has written."""
+    return payload.get("info") if isinstance(payload, dict) and payload.get("info") is not None else {}

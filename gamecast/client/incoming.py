@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from adapters.backoff import Backoff
 from adapters.network import Network
@@ -180,6 +180,17 @@ class Incoming:
             return is_known and not self._inbox
         begun = self._begins.get(region)
         return self._decoder.has_passed(region, position) or (begun is not None and begun >= position)
+
+    def watch_presence(self, regions: Iterable[str]) -> None:
+        """Deliver who arrives in some regions, and who leaves; before they are subscribed to."""
+        self._decoder.watch(checked_regions(regions, "subscribe"))
+
+    def roster(self, region: str) -> dict[str, Any]:
+        """Return who is in a region, as of what was decoded; raises `UsageError` where that is not known."""
+        roster = self._decoder.roster(region)
+        if roster is None:
+            raise UsageError(f"{region!r} is not subscribed to with presence, so who is there is not known")
+        return roster
 
     def follows(self, region: str) -> bool:
         """Return whether a region is subscribed to, joined or not yet."""

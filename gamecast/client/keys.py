@@ -10,7 +10,7 @@ from gamecast.positions import parse_position
 from sequencing.errors import InvalidName, UsageError
 from sequencing.joint import SET_REGIONS_MAX
 from sequencing.keyed import CONDITIONS_MAX, Condition
-from sequencing.names import check_key, check_region
+from sequencing.names import check_event_key, check_key, check_region
 
 
 class NoCondition:
@@ -48,7 +48,7 @@ def about_event(regions: Regions, key: str | None, only_if: OnlyIf) -> tuple[str
     """
     several = () if isinstance(regions, str) else _several(regions)
     if key is not None:
-        check_key(key)
+        check_event_key(key)
     conditions = _conditions(key, only_if, several)
     first = regions if isinstance(regions, str) else several[0]
     if len(several) > 1:

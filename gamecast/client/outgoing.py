@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from operator import itemgetter
@@ -102,6 +102,8 @@ class Outgoing:
         self._plan: Plan | None = None
         self._plan_came = asyncio.Event()
         self.on_unplaced: Callable[[], None] = self._room.set
+        self.on_renewed: Callable[[int], Awaitable[None]] | None = None
+        """Called with each new incarnation before any event has it."""
         self.on_settled: Callable[[], None] | None = None
         """Called when events have their answers."""
         self.is_closing = False
@@ -466,7 +468,10 @@ class Outgoing:
         limit_s = max(REQUEST_S_MIN, self._limits.publish_timeout_s)
         try:
             async with asyncio.timeout(limit_s):
-                return await self._network.renew(self._session.forgotten)
+                incarnation = await self._network.renew(self._session.forgotten)
+                if self.on_renewed is not None:
+                    await self.on_renewed(incarnation)
+                return incarnation
         except TimeoutError as error:
             raise Unreachable(f"the control Redis has not answered for {limit_s:g} s") from error
 

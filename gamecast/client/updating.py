@@ -15,7 +15,7 @@ from gamecast.client.incoming import Incoming
 from gamecast.client.outgoing import Outgoing
 from gamecast.client.pulling import Puller
 from gamecast.client.receipts import Token
-from gamecast.event import Event, JointEvent, State, Update
+from gamecast.event import Gap, JointEvent, State, Update
 from gamecast.positions import parse_position
 from sequencing.errors import NotConnected, UsageError
 from sequencing.names import check_key
@@ -210,6 +210,6 @@ class Updating:
                 for region, sequence in item.everywhere:
                     found.setdefault(region, (item.epoch, sequence))
             else:
-                first = item.sequence if isinstance(item, Event) else item.first_sequence
+                first = item.first_sequence if isinstance(item, Gap) else item.sequence
                 found.setdefault(item.region, (item.epoch, first))
         return found

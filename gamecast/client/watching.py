@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 
 from adapters.redis.deadline import Overdue
 from gamecast.arguments import check_pattern, checked_handler
-from gamecast.event import Event, Gap, JointEvent, State
+from gamecast.event import Event, Gap, JointEvent, Presence, State
 from sequencing.errors import GamecastError, Unreachable
 
 StatusName = Literal["opening", "connected", "disconnected", "failed", "closed"]
@@ -50,6 +50,8 @@ class PublishFailure(NamedTuple):
 
 SomeStateHandler = TypeVar("SomeStateHandler", bound=Callable[[State], Awaitable[None] | None])
 
+SomePresenceHandler = TypeVar("SomePresenceHandler", bound=Callable[[Presence], Awaitable[None] | None])
+
 
 class Handlers:
     """Functions that are called with events, by region, and with gaps."""
@@ -58,6 +60,7 @@ class Handlers:
         self._of_events: list[tuple[str, Handler]] = []
         self._of_gaps: list[GapHandler] = []
         self._of_states: list[Callable[[State], Awaitable[None] | None]] = []
+        self._of_presence: list[Callable[[Presence], Awaitable[None] | None]] = []
 
     def on(self, region_pattern: str) -> Callable[[SomeHandler], SomeHandler]:
         """See `Client.on`."""
@@ -79,12 +82,19 @@ class Handlers:
         self._of_states.append(checked_handler(handler))
         return handler
 
+    def on_presence(self, handler: SomePresenceHandler) -> SomePresenceHandler:
+        """See `Client.on_presence`."""
+        self._of_presence.append(checked_handler(handler))
+        return handler
+
     def of(self, item: Event | Gap) -> Sequence[Callable[[Any], Awaitable[None] | None]]:
         """Return the handlers to call with an event, a gap or a state; a gap or state without a handler is logged."""
         if isinstance(item, State):
             if not self._of_states:
                 logger.warning("no handler takes the state of %s: register one with on_state", ", ".join(item.values))
             return self._of_states
+        if isinstance(item, Presence):
+            return self._of_presence
         if isinstance(item, JointEvent):
             here = item.regions
             return [
