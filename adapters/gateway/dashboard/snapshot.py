@@ -24,6 +24,7 @@ from adapters.gateway.dashboard.rates import (
 from adapters.gateway.dashboard.trouble import (
     NO_TROUBLE,
     Trouble,
+    forgotten,
     link_troubles,
     region_troubles,
     silent_nodes,
@@ -134,6 +135,10 @@ class Snapshot:
         return None if not since or None in since else min(at for at in since if at is not None)
 
     @cached_property
+    def _forgotten(self) -> Mapping[str, AbstractSet[str]]:
+        return forgotten(self.before, self.now)
+
+    @cached_property
     def link_troubles(self) -> Mapping[Link, Trouble]:
         """Link → why it is stuck or behind."""
         return link_troubles(self.before, self.now)
@@ -179,7 +184,7 @@ class Snapshot:
         ]
 
     def _condition(self, node: NodeState) -> str | None:
-        if node.server is None:
+        if node.server is None or node.name in self._forgotten:
             return "stuck"
         return "behind" if any(target == node.name for _, target in self.link_troubles) else None
 

@@ -303,3 +303,19 @@ def test_epochs_and_versions_are_told_with_what_they_change() -> None:
         "epoch 2 begins for 1 region: forest",
         "plan 2.1: the same paths and atoms",
     ]
+
+
+def test_regions_that_a_node_has_forgotten_are_stuck_there() -> None:
+    """Its Redis was emptied: it answers, and accepts no event of these regions."""
+    emptied = network(100, nodes=(node("n1"), node("n2", lacking=frozenset({"river"}))))
+    shown = snapshot(emptied, emptied)
+    assert (shown.regions["river"]["condition"], shown.regions["river"]["stuck_at"]) == ("stuck", ["n2"])
+    assert shown.regions["forest"]["condition"] is None
+    assert {row["name"]: row["condition"] for row in shown.nodes} == {"n1": None, "n2": "stuck"}
+    assert shown.summary()["totals"]["stuck_regions"] == 1
+
+
+def test_regions_of_a_plan_that_a_node_has_just_got_are_not_stuck() -> None:
+    learning = network(100, nodes=(node("n1"), node("n2", lacking=frozenset({"river"}))))
+    assert snapshot(learning, network(100)).regions["river"]["condition"] is None
+    assert snapshot(network(100), learning).regions["river"]["condition"] is None
