@@ -16,7 +16,7 @@ from prometheus_client.registry import Collector
 from adapters.gateway.gateway import Extension, Gateway
 from adapters.gateway.lag import LAG_EVENTS_MIN, Lag, lags
 from adapters.gateway.metrics import OTHER, REGIONS_MAX
-from adapters.redis.networkstate import NetworkState, RegionState
+from adapters.redis.networkstate import NetworkState, RegionState, without_egress
 from adapters.redis.survey import survey
 from sequencing.errors import GamecastError
 
@@ -63,7 +63,8 @@ class NetworkMetrics(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """See `Collector`."""
-        yield _gauge("gamecast_control_up", "Whether the control Redis answers.", [((), float(self._state is not None))])
+        is_there = float(self._state is not None)
+        yield _gauge("gamecast_control_up", "Whether the control Redis answers.", [((), is_there)])
         yield from self._of_connections()
         yield from _of_lags(lags(self._gateway, self._state.regions if self._state is not None else ()))
         if self._state is not None:
@@ -181,11 +182,12 @@ def _of_regions(state: NetworkState, numbered: _Numbered) -> Iterator[Metric]:
 
     Regions beyond `REGIONS_MAX`, by name, are one region with the worst lag of them.
     """
+    forgotten = without_egress(state)
     lags: dict[str, float] = {}
     numbers: dict[str, float] = {}
     for place, region in enumerate(sorted(state.regions, key=lambda each: each.name)):
         label = region.name if place < REGIONS_MAX else OTHER
-        if region.drawn is not None and region.last is not None:
+        if region.drawn is not None and region.last is not None and region.name not in forgotten:
             lags[label] = max(lags.get(label, 0.0), float(max(0, region.drawn - region.last)))
         if label == OTHER:
             numbers[label] = float(numbered.total)

@@ -315,6 +315,16 @@ def test_regions_that_a_node_has_forgotten_are_stuck_there() -> None:
     assert shown.summary()["totals"]["stuck_regions"] == 1
 
 
+def test_events_on_the_way_to_an_egress_that_lost_its_data_are_unknown_and_not_all_that_there_ever_were() -> None:
+    links = (LinkState("n2", 7, "90-0", 97),)
+    nodes = (node("n1", links=links), node("n2", lacking=frozenset({"forest", "castle", "river"})))
+    regions = (region("forest", 5_000, last=0), region("river", 0, last=0), region("castle", 3_000, last=0))
+    emptied = network(nodes=nodes, regions=regions)
+    shown = snapshot(emptied, emptied)
+    assert [shown.regions[name]["behind"] for name in ("forest", "river", "castle")] == [None, None, None]
+    assert (shown.summary()["totals"]["behind"], shown.summary()["totals"]["behind_unknown"]) == (7, 3)
+
+
 def test_regions_of_a_plan_that_a_node_has_just_got_are_not_stuck() -> None:
     learning = network(100, nodes=(node("n1"), node("n2", lacking=frozenset({"river"}))))
     assert snapshot(learning, network(100)).regions["river"]["condition"] is None

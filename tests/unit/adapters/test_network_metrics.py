@@ -15,7 +15,7 @@ from adapters.gateway.metrics import OTHER, REGIONS_MAX
 from adapters.gateway.networkmetrics import NetworkMetrics
 from adapters.redis.networkstate import NetworkState, RegionState
 from sequencing.errors import Unreachable
-from tests.unit.adapters.test_dashboard_snapshot import network
+from tests.unit.adapters.test_dashboard_snapshot import network, node, region
 
 SURVEYED = ("gamecast_node_up", "gamecast_link_frames", "gamecast_plan_regions", "gamecast_region_events")
 
@@ -25,9 +25,7 @@ class Looks:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         connections = SimpleNamespace(statistics=list, hold_counts=lambda: [0], named_statistics=list)
-        gateway: Any = SimpleNamespace(
-            connections=connections, access=SimpleNamespace(hold_bounds_ms=()), places=list
-        )
+        gateway: Any = SimpleNamespace(connections=connections, access=SimpleNamespace(hold_bounds_ms=()), places=list)
         self._metrics = NetworkMetrics("redis://made-up", gateway)
         self._next: NetworkState | Exception = network()
         monkeypatch.setattr(module, "SURVEY_EVERY_S", 0.0)
@@ -63,25 +61,33 @@ async def test_a_network_that_cannot_be_surveyed_has_no_figures_of_an_earlier_su
     assert (await looks.after(network())).keys() >= set(SURVEYED)
 
 
+async def test_a_region_whose_egress_lost_its_data_has_no_lag_and_not_all_that_was_ever_numbered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    emptied = (node("n1"), node("n2", lacking=frozenset({"forest"})))
+    state = network(nodes=emptied, regions=(region("forest", 5_000, last=0), region("river", 10)))
+    assert (await Looks(monkeypatch).after(state))["gamecast_region_lag_events"] == {"river": 0}
+
+
 async def test_the_counter_of_all_other_regions_never_falls_when_a_node_is_silent(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Prometheus takes a counter that falls for a restart, and counts all of it once more."""
     looks = Looks(monkeypatch)
 
-    def region(name: str, drawn: int | None) -> RegionState:
+    def numbered(name: str, drawn: int | None) -> RegionState:
         return RegionState(name, ("n1",), 1, 10, 1, drawn, drawn)
 
-    named = [region(f"a{number:03}", 1) for number in range(REGIONS_MAX)]
-    rest = [region("x", 1_000), region("y", 500)]
+    named = [numbered(f"a{number:03}", 1) for number in range(REGIONS_MAX)]
+    rest = [numbered("x", 1_000), numbered("y", 500)]
 
     async def other(*regions: Any) -> float:
         found = await looks.after(network(regions=(*named, *regions)))
         return found["gamecast_region_events"][OTHER]
 
     assert await other(*rest) == 1_500
-    assert await other(rest[0], region("y", None)) == 1_500
-    assert await other(region("x", 1_010), region("y", 520)) == 1_530
-    assert await other(region("x", 4), region("y", 520)) == 1_534, "its server has lost data"
-    assert await other(replace(region("x", 3), epoch=2), region("y", 520)) == 1_537, "a new epoch counts from 0"
-    assert await other(replace(region("x", 3), epoch=2)) == 1_537, "a region that is gone has counted"
+    assert await other(rest[0], numbered("y", None)) == 1_500
+    assert await other(numbered("x", 1_010), numbered("y", 520)) == 1_530
+    assert await other(numbered("x", 4), numbered("y", 520)) == 1_534, "its server has lost data"
+    assert await other(replace(numbered("x", 3), epoch=2), numbered("y", 520)) == 1_537, "a new epoch counts from 0"
+    assert await other(replace(numbered("x", 3), epoch=2)) == 1_537, "a region that is gone has counted"
