@@ -10,6 +10,7 @@ import pytest
 
 pytest.importorskip("aiohttp", reason="the gateway's libraries are not installed (the gateway extra)")
 
+from adapters.gateway.dashboard.delays import Delays
 from adapters.gateway.dashboard.history import OLD_POINTS, RECENT_POINTS, History, Point
 from adapters.gateway.dashboard.notes import happened
 from adapters.gateway.dashboard.snapshot import ROWS_MAX, Snapshot, page
@@ -329,3 +330,16 @@ def test_regions_of_a_plan_that_a_node_has_just_got_are_not_stuck() -> None:
     learning = network(100, nodes=(node("n1"), node("n2", lacking=frozenset({"river"}))))
     assert snapshot(learning, network(100)).regions["river"]["condition"] is None
     assert snapshot(network(100), learning).regions["river"]["condition"] is None
+
+
+def test_a_clock_that_was_set_back_leaves_curves_whose_time_only_goes_forward() -> None:
+    history, delays = History(), Delays()
+    for begin_ms in (10_000_000, 6_400_000):
+        for turn in range(RECENT_POINTS + 40):
+            history.add(Point(begin_ms + turn * 2_000, 10.0, 0))
+            delays.add(network(), begin_ms + turn * 2_000)
+    for document in (history.document(), delays.document()):
+        times = document["at_ms"]
+        assert times == sorted(set(times))
+        assert times[-1] == 6_400_000 + (RECENT_POINTS + 39) * 2_000
+        assert len(times) > RECENT_POINTS
