@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
 
@@ -13,6 +14,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from adapters.gateway.dashboard.rates import target_of
 from adapters.gateway.gateway import Extension, Gateway
 from adapters.gateway.lag import LAG_EVENTS_MIN, Lag, lags
 from adapters.gateway.metrics import OTHER, REGIONS_MAX
@@ -111,6 +113,10 @@ def _of_lags(behind: Sequence[Lag]) -> Iterator[Metric]:
 def _of_nodes(state: NetworkState) -> Iterator[Metric]:
     nodes = state.nodes
     there = [node for node in nodes if node.server is not None]
+    waiting: Counter[tuple[str, str]] = Counter()  # two nodes have one link, of as many lanes as plans gave it
+    for node in there:
+        for link in node.links:
+            waiting[node.name, target_of(link)] += link.frames
     yield _gauge(
         "gamecast_node_up",
         "Whether a node answers.",
@@ -132,7 +138,7 @@ def _of_nodes(state: NetworkState) -> Iterator[Metric]:
     yield _gauge(
         "gamecast_link_frames",
         "Frames that wait on a link.",
-        [((n.name, link.target), float(link.frames)) for n in there for link in n.links],
+        [(link, float(frames)) for link, frames in waiting.items()],
         ["node", "target"],
     )
     if state.plan is not None:

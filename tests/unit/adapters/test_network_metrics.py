@@ -13,7 +13,7 @@ pytest.importorskip("aiohttp", reason="the gateway's libraries are not installed
 from adapters.gateway import networkmetrics as module
 from adapters.gateway.metrics import OTHER, REGIONS_MAX
 from adapters.gateway.networkmetrics import NetworkMetrics
-from adapters.redis.networkstate import NetworkState, RegionState
+from adapters.redis.networkstate import LinkState, NetworkState, RegionState
 from sequencing.errors import Unreachable
 from tests.unit.adapters.test_dashboard_snapshot import network, node, region
 
@@ -59,6 +59,12 @@ async def test_a_network_that_cannot_be_surveyed_has_no_figures_of_an_earlier_su
     assert not gone.keys() & set(SURVEYED)
     assert "gamecast_gateway_held_frames" in gone
     assert (await looks.after(network())).keys() >= set(SURVEYED)
+
+
+async def test_a_link_is_labelled_with_its_two_nodes_whatever_its_lanes_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    lanes = (LinkState("n2#" + "a" * 40, 3, "1-0"), LinkState("n2#" + "b" * 40, 4, "9-0"), LinkState("n3", 0, ""))
+    found = await Looks(monkeypatch).after(network(nodes=(node("n1", links=lanes), node("n2"))))
+    assert found["gamecast_link_frames"] == {"n1,n2": 7, "n1,n3": 0}
 
 
 async def test_a_region_whose_egress_lost_its_data_has_no_lag_and_not_all_that_was_ever_numbered(
