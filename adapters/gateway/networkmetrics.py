@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
 
@@ -12,12 +14,15 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from adapters.gateway.dashboard.rates import target_of
 from adapters.gateway.gateway import Extension, Gateway
 from adapters.gateway.lag import LAG_EVENTS_MIN, Lag, lags
 from adapters.gateway.metrics import OTHER, REGIONS_MAX
-from adapters.redis.networkstate import NetworkState
+from adapters.redis.networkstate import NetworkState, RegionState, without_egress
 from adapters.redis.survey import survey
 from sequencing.errors import GamecastError
+
+logger = logging.getLogger("gamecast.metrics")
 
 SURVEY_EVERY_S = 5.0
 """The minimum interval between two surveys, however often metrics are read: a survey asks every node."""
@@ -30,13 +35,16 @@ LAGS_MAX = 20
 
 
 class NetworkMetrics(Collector):
-    """The newest survey, as metrics."""
+    """The newest survey, as metrics.
+
+    While surveys fail, there are no metrics of nodes, links and regions: old ones would say that all is well.
+    """
 
     def __init__(self, url: str, gateway: Gateway) -> None:
         self._url, self._gateway = url, gateway
         self._state: NetworkState | None = None
-        self._is_there = False
         self._looked_at = -SURVEY_EVERY_S
+        self._numbered = _Numbered()
         self._turn = asyncio.Lock()
 
     async def look(self) -> None:
@@ -47,19 +55,23 @@ class NetworkMetrics(Collector):
             try:
                 async with asyncio.timeout(SURVEY_S_MAX):
                     self._state = await survey(self._url, regions=True, node_answer_s_max=NODE_ANSWER_S_MAX)
-                self._is_there = True
+                self._numbered.count(self._state.regions)
             except (GamecastError, TimeoutError):
-                self._is_there = False
+                self._state = None
+            except Exception:  # whatever is in Redis, the metrics of the gateway itself must not go with it
+                logger.exception("cannot survey the network")
+                self._state = None
             self._looked_at = time.monotonic()
 
     def collect(self) -> Iterator[Metric]:
         """See `Collector`."""
-        yield _gauge("gamecast_control_up", "Whether the control Redis answers.", [((), float(self._is_there))])
+        is_there = float(self._state is not None)
+        yield _gauge("gamecast_control_up", "Whether the control Redis answers.", [((), is_there)])
         yield from self._of_connections()
         yield from _of_lags(lags(self._gateway, self._state.regions if self._state is not None else ()))
         if self._state is not None:
             yield from _of_nodes(self._state)
-            yield from _of_regions(self._state)
+            yield from _of_regions(self._state, self._numbered)
 
     def _of_connections(self) -> Iterator[Metric]:
         numbers = self._gateway.connections.statistics()
@@ -101,6 +113,10 @@ def _of_lags(behind: Sequence[Lag]) -> Iterator[Metric]:
 def _of_nodes(state: NetworkState) -> Iterator[Metric]:
     nodes = state.nodes
     there = [node for node in nodes if node.server is not None]
+    waiting: Counter[tuple[str, str]] = Counter()  # two nodes have one link, of as many lanes as plans gave it
+    for node in there:
+        for link in node.links:
+            waiting[node.name, target_of(link)] += link.frames
     yield _gauge(
         "gamecast_node_up",
         "Whether a node answers.",
@@ -122,7 +138,7 @@ def _of_nodes(state: NetworkState) -> Iterator[Metric]:
     yield _gauge(
         "gamecast_link_frames",
         "Frames that wait on a link.",
-        [((n.name, link.target), float(link.frames)) for n in there for link in n.links],
+        [(link, float(frames)) for link, frames in waiting.items()],
         ["node", "target"],
     )
     if state.plan is not None:
@@ -142,19 +158,47 @@ def _of_nodes(state: NetworkState) -> Iterator[Metric]:
     )
 
 
-def _of_regions(state: NetworkState) -> Iterator[Metric]:
+class _Numbered:
+    """How many numbers were drawn in all regions without a label of their own: a sum that never falls.
+
+    The sum of what is known falls when a node is silent, when an epoch begins, or when a region ends. Prometheus takes
+    that for a restart, and counts the whole sum once more.
+    """
+
+    def __init__(self) -> None:
+        self.total = 0
+        self._drawn: dict[tuple[str, int], int] = {}
+
+    def count(self, regions: Iterable[RegionState]) -> None:
+        """Add what the regions have drawn since the last survey."""
+        drawn: dict[tuple[str, int], int] = {}
+        for region in sorted(regions, key=lambda each: each.name)[REGIONS_MAX:]:
+            key = region.name, region.epoch
+            before = self._drawn.get(key, 0)
+            if region.drawn is None:
+                drawn[key] = before
+            else:
+                drawn[key] = region.drawn
+                self.total += region.drawn - before if region.drawn >= before else region.drawn
+        self._drawn = drawn
+
+
+def _of_regions(state: NetworkState, numbered: _Numbered) -> Iterator[Metric]:
     """Yield the metrics of regions.
 
     Regions beyond `REGIONS_MAX`, by name, are one region with the worst lag of them.
     """
+    forgotten = without_egress(state)
     lags: dict[str, float] = {}
     numbers: dict[str, float] = {}
     for place, region in enumerate(sorted(state.regions, key=lambda each: each.name)):
         label = region.name if place < REGIONS_MAX else OTHER
-        if region.drawn is not None and region.last is not None:
+        if region.drawn is not None and region.last is not None and region.name not in forgotten:
             lags[label] = max(lags.get(label, 0.0), float(max(0, region.drawn - region.last)))
-        if region.drawn is not None:
-            numbers[label] = numbers.get(label, 0.0) + region.drawn
+        if label == OTHER:
+            numbers[label] = float(numbered.total)
+        elif region.drawn is not None:
+            numbers[label] = float(region.drawn)
     yield _gauge(
         "gamecast_region_lag_events",
         "Events that are numbered and have not reached their egress.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
 from adapters.redis.probe import ServerState
@@ -132,3 +133,14 @@ class NetworkState:
     unread: tuple[str, ...] = ()
     has_moved: bool = False
     waited_s: float = 0.0
+
+
+def without_egress(network: NetworkState) -> AbstractSet[str]:
+    """Return the regions that their last node does not know, so that the end of their stream says nothing.
+
+    The node's server has lost its data, or has not got the plan yet.
+    """
+    lacking = {node.name: node.lacking for node in network.nodes if node.lacking}
+    if not lacking:
+        return frozenset()
+    return {region.name for region in network.regions if region.name in lacking.get(region.path[-1], ())}

@@ -86,6 +86,9 @@ class Delays:
         }
 
     def _append(self, point: _Point) -> None:
+        for points in (self._recent, self._old):  # those in the future of a clock that was set back
+            while points and points[-1].at_ms >= point.at_ms:
+                points.pop()
         self._recent.append(point)
         if len(self._recent) <= RECENT_POINTS:
             return

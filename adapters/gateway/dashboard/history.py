@@ -30,7 +30,11 @@ class History:
         """Each with the number of points that it stands for."""
 
     def add(self, point: Point) -> None:
-        """Append a point."""
+        """Append a point. If the clock was set back, the points that are in its future now are forgotten."""
+        while self._recent and self._recent[-1].at_ms >= point.at_ms:
+            self._recent.pop()
+        while self._old and self._old[-1][1].at_ms >= point.at_ms:
+            self._old.pop()
         self._recent.append(point)
         if len(self._recent) > RECENT_POINTS:
             self._put_away(self._recent.popleft())

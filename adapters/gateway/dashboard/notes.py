@@ -34,7 +34,10 @@ def happened(before: NetworkState, now: NetworkState, at_ms: int) -> Iterator[No
 
 
 def _plan(before: Plan | None, now: Plan | None, at_ms: int) -> Iterator[Note]:
-    if now is None or before is now:
+    if before is now:
+        return
+    if now is None:
+        yield Note(at_ms, "plan", "the plan is gone: the control Redis has lost its data", bad=True)
         return
     if before is None:
         yield Note(at_ms, "plan", f"plan {now.epoch}.{now.version}: {counted(len(now.paths), 'region')}")

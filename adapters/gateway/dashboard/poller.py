@@ -135,11 +135,13 @@ class Poller:
             state = await self._look()
         except GamecastError as error:
             if self.trouble is None:
-                self.note(Note(_now_ms(), "alert", f"cannot survey the network: {error}", bad=True))
                 logger.warning("cannot survey the network: %s", error)
-            self.trouble = str(error)
-            self.delays.missed(_now_ms())
-            self._waited_s = time.monotonic() - began_s
+            self._missed(str(error), began_s)
+            return
+        except Exception as error:  # whatever is in Redis: an end of this task would be the end of all figures
+            if self.trouble is None:
+                logger.exception("cannot survey the network")
+            self._missed(f"{type(error).__name__}: {error}", began_s)
             return
         if self.trouble is not None:
             self.note(Note(_now_ms(), "alert", "surveys of the network work again"))
@@ -164,7 +166,17 @@ class Poller:
         self._note_alerts(snapshot)
         self.snapshot = snapshot
 
+    def _missed(self, why: str, began_s: float) -> None:
+        """Note a look that failed."""
+        if self.trouble is None:
+            self.note(Note(_now_ms(), "alert", f"cannot survey the network: {why}", bad=True))
+        self.trouble = why
+        self.delays.missed(_now_ms())
+        self._waited_s = time.monotonic() - began_s
+
     def _note_alerts(self, snapshot: Snapshot) -> None:
+        if snapshot.now.plan is None and snapshot.before.plan is not None:
+            self._alerts = frozenset()  # what they were about is gone, and not solved
         problems = {(each.subject, each.seen) for each in snapshot.alerts if each.level == "problem"}
         subjects = {subject for subject, _ in self._alerts}
         for subject, seen in sorted(problems):

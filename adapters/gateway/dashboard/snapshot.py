@@ -24,6 +24,7 @@ from adapters.gateway.dashboard.rates import (
 from adapters.gateway.dashboard.trouble import (
     NO_TROUBLE,
     Trouble,
+    forgotten,
     link_troubles,
     region_troubles,
     silent_nodes,
@@ -32,7 +33,7 @@ from adapters.gateway.dashboard.trouble import (
 from adapters.gateway.lag import Lag
 from adapters.redis.examination import Examination, Finding
 from adapters.redis.findings import judge
-from adapters.redis.networkstate import ConnectionState, NetworkState, NodeState, RegionState
+from adapters.redis.networkstate import ConnectionState, NetworkState, NodeState, RegionState, without_egress
 from adapters.wording import natural
 
 NODES_SHOWN, LINKS_SHOWN, ALERTS_SHOWN = 100, 200, 50
@@ -78,7 +79,7 @@ class Snapshot:
             "totals": {
                 "events_per_s": _rounded(self.events_per_s),
                 "regions": len(now.regions),
-                "busy_regions": sum(rate > 0 for rate in self.rates.values()) if self.rates else None,
+                "busy_regions": self._busy_regions,
                 "stuck_regions": sum(each.condition == "stuck" for each in self.region_troubles.values()),
                 "behind": self.behind,
                 "rates_unknown": len(now.regions) - len(self.rates),
@@ -133,6 +134,15 @@ class Snapshot:
         since = [self.answered_ms.get(name) for name in self.silent]
         return None if not since or None in since else min(at for at in since if at is not None)
 
+    @property
+    def _busy_regions(self) -> int | None:
+        """The number of regions with a rate, None if no rate is known."""
+        return sum(rate > 0 for rate in self.rates.values()) if self.rates or not self.now.regions else None
+
+    @cached_property
+    def _forgotten(self) -> Mapping[str, AbstractSet[str]]:
+        return forgotten(self.before, self.now)
+
     @cached_property
     def link_troubles(self) -> Mapping[Link, Trouble]:
         """Link → why it is stuck or behind."""
@@ -179,7 +189,7 @@ class Snapshot:
         ]
 
     def _condition(self, node: NodeState) -> str | None:
-        if node.server is None:
+        if node.server is None or node.name in self._forgotten:
             return "stuck"
         return "behind" if any(target == node.name for _, target in self.link_troubles) else None
 
@@ -213,8 +223,9 @@ class Snapshot:
         """One row for each region."""
         subscribers = Counter(region for each in self.now.connections if each.alive for region in each.wanted)
         atoms_of = self.now.plan.atoms_of if self.now.plan is not None else {}
+        forgotten_there = without_egress(self.now)
         return {
-            region.name: _region(region)
+            region.name: _region(region, has_egress=region.name not in forgotten_there)
             | {
                 "events_per_s": _rounded(self.rates.get(region.name)),
                 "subscribers": subscribers[region.name],
@@ -322,9 +333,9 @@ def _node(node: NodeState) -> Row:
     }
 
 
-def _region(region: RegionState) -> Row:
+def _region(region: RegionState, *, has_egress: bool) -> Row:
     behind = None
-    if region.drawn is not None and region.last is not None:
+    if has_egress and region.drawn is not None and region.last is not None:
         behind = max(0, region.drawn - region.last)
     return {
         "name": region.name,

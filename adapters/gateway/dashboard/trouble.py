@@ -42,6 +42,16 @@ def silent_nodes(now: NetworkState) -> AbstractSet[str]:
     return {node.name for node in now.nodes if node.server is None}
 
 
+def forgotten(before: NetworkState, now: NetworkState) -> Mapping[str, AbstractSet[str]]:
+    """Return node → regions that it answered not to know in both surveys: it accepts no event of them.
+
+    One survey alone may be one of a plan that is just being installed.
+    """
+    earlier = {node.name: node.lacking for node in before.nodes} if before is not now else {}
+    found = {node.name: node.lacking & earlier.get(node.name, frozenset()) for node in now.nodes}
+    return {name: regions for name, regions in found.items() if regions}
+
+
 def link_troubles(before: NetworkState, now: NetworkState) -> Mapping[Link, Trouble]:
     """Return the links that cannot deliver, whose first frame did not leave between the surveys, or that are long."""
     silent = silent_nodes(now)
@@ -70,10 +80,10 @@ def region_troubles(
     before: NetworkState, now: NetworkState, links: Mapping[Link, Trouble]
 ) -> Iterator[tuple[str, Trouble]]:
     """Yield the regions that are stuck or behind. ``links``: see `link_troubles`."""
-    silent = silent_nodes(now)
+    silent, unknown_at = silent_nodes(now), forgotten(before, now)
     earlier = {region.name: region for region in before.regions} if before is not now else {}
     for region in now.regions:
-        if dead := tuple(name for name in region.path if name in silent):
+        if dead := tuple(n for n in region.path if n in silent or region.name in unknown_at.get(n, ())):
             yield region.name, Trouble("stuck", dead)
             continue
         at = [arrow(link) for link in pairwise(region.path) if link in links and links[link].condition == "stuck"]

@@ -286,6 +286,22 @@ async def test_who_watches_is_let_go_when_the_token_expires(redis_server: Embedd
                     await until(states, lambda _: False)
 
 
+async def test_a_viewer_whose_token_has_just_expired_is_told_so_and_not_let_in_again_for_a_moment(
+    redis_server: EmbeddedServer, tmp_path: Path
+) -> None:
+    """Requests accept a token for some seconds longer, because clocks differ; a stream ends at the second."""
+    url, keys, token = redis_server.url, *signing(tmp_path)
+    async with (
+        running_gateway(url, keys=keys, extensions=(dashboard(url, interval_s=SOON_S),)) as running,
+        aiohttp.ClientSession() as client,
+    ):
+        headers = {"Authorization": f"Bearer {token(watch=True, lifetime_s=1)}"}
+        await asyncio.sleep(1.1)
+        async with client.get(running.url + "/dashboard/data/live", headers=headers) as response:
+            assert response.status == 401
+            assert (await response.json())["error"]["code"] == "expired"
+
+
 async def test_queries_that_make_no_sense_are_refused_in_words(redis_server: EmbeddedServer) -> None:
     url = redis_server.url
     async with (

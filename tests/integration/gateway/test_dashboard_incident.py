@@ -130,6 +130,7 @@ async def test_the_page_marks_what_is_stuck_and_says_what_is_unknown(axe: str | 
                     assert f"stuck at {hung.name}" in await first.inner_text()
                     await page.get_by_text("Nodes and links as tables").click()
                     cells = page.locator("#network-tables table").first.locator("tbody tr").first.locator("td")
+                    await cells.first.wait_for()
                     texts = await cells.all_inner_texts()
                     assert texts[0] == hung.name
                     assert texts[2] == "–"

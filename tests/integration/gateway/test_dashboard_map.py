@@ -21,7 +21,7 @@ import pytest
 from adapters.embedded.server import EmbeddedServer
 from adapters.gateway.dashboard.routes import add_dashboard
 from adapters.gateway.gateway import Gateway
-from adapters.redis.networkstate import LinkState, NetworkState, NodeState, RegionState
+from adapters.redis.networkstate import ConnectionState, LinkState, NetworkState, NodeState, RegionState
 from sequencing.plan import Plan
 from tests.integration.accessibility import judge
 from tests.integration.browser import browser
@@ -50,6 +50,7 @@ class MadeUp:
     silent: set[str] = field(default_factory=set)
     behind: set[str] = field(default_factory=set)
     unread: set[str] = field(default_factory=set)
+    subscribed: Mapping[str, frozenset[str]] = field(default_factory=dict)
     paths: Mapping[str, tuple[str, ...]] = field(init=False)
     began_s: float = field(init=False)
 
@@ -64,7 +65,10 @@ class MadeUp:
         plan = Plan(1, 1, "acyclic", {name: f"redis://{name}" for name in NODES}, self.paths, ())
         nodes = tuple(self._node(name, place, now_s, after_s) for place, name in enumerate(NODES))
         regions = tuple(self._region(number, name, now_s, after_s) for number, name in enumerate(self.names))
-        return NetworkState("redis://made-up", SERVER, plan, None, "s1", 3000, nodes, (), frozenset(), regions)
+        subscribers = tuple(
+            ConnectionState(name, 1, regions_of, frozenset(), 100, True) for name, regions_of in self.subscribed.items()
+        )
+        return NetworkState("redis://made-up", SERVER, plan, None, "s1", 3000, nodes, subscribers, frozenset(), regions)
 
     def _node(self, name: str, place: int, now_s: float, after_s: float) -> NodeState:
         node = NodeState(name, f"redis://{name}", f"redis://{name}", True, True, False, trouble="it hangs")
@@ -212,6 +216,29 @@ async def test_a_map_without_regions_says_so_and_fills_when_there_are_some(redis
         assert window.complaints == []
 
 
+async def test_a_page_that_only_shows_figures_does_not_paint_between_looks(redis_server: EmbeddedServer) -> None:
+    """An endless animation takes a third of a core as long as the page is open."""
+    async with shown(redis_server, MadeUp(WORLDS["grid"]).look) as running, browser() as window:
+        await opened(window.page, running)
+        await window.page.locator("#graph .flow.busy").first.wait_for(state="attached")
+        assert await window.page.evaluate("document.getAnimations().length") == 0
+
+
+async def test_long_names_beside_a_region_are_wrapped(redis_server: EmbeddedServer, axe: str | None) -> None:
+    long = tuple(f"{letter * 180}" for letter in "abc")
+    world = MadeUp(long)
+    world.paths = dict.fromkeys(long, ("n1",))
+    world.subscribed = {"name-" + "n" * 180: frozenset(long)}
+    async with shown(redis_server, world.look) as running, browser(width=PHONE_WIDTH) as window:
+        page = window.page
+        await opened(page, running)
+        await page.locator("#regions tr.row button").first.click()
+        await page.locator("#region .names li").first.wait_for()
+        wide = "[...document.querySelectorAll('#region .names')].some((each) => each.scrollWidth > each.clientWidth)"
+        assert not await page.evaluate(wide)
+        assert await judge(page, axe) == []
+
+
 async def test_the_first_tap_shows_a_region_and_the_second_one_opens_it(redis_server: EmbeddedServer) -> None:
     world = MadeUp(WORLDS["grid"])
     async with (
@@ -258,6 +285,24 @@ const centre = ({ x, y, width, height }) => [x + width / 2, y + height / 2];
 const middle = (map, index) => centre(map.box(index));
 const right = ({ x, y, width, height }) => x >= 0 && y >= 0 && x + width <= 600.001 && y + height <= 400.001;
 const [left, top] = middle(grid, 2);
+const zeros = arrange(["a:-0:2", "a:0:2", "a:1:2"], 900, 430);
+const diagonal = arrange(numbers(15).map((n) => `d:${n}:${n}`), 900, 430);
+const level = arrange(numbers(3000).map((n) => `level:${n}:0`), 900, 430);
+const tower = arrange(numbers(3000).map((n) => `tower:0:${n}`), 900, 430);
+const short = arrange(numbers(200).map((n) => `level:${n}:0`), 900, 430);
+const thinnest = (map, length) => Math.min(...numbers(length).flatMap((n) => [map.box(n).width, map.box(n).height]));
+const reached = (map, length) => {
+  const [seen, open] = [new Set([0]), [0]];
+  while (open.length) {
+    const from = open.pop();
+    for (const way of [[1, 0], [-1, 0], [0, 1], [0, -1]]) {
+      const to = map.step(from, ...way);
+      if (!seen.has(to)) open.push(to);
+      seen.add(to);
+    }
+  }
+  return seen.size === length;
+};
 const lost = (map, length) => numbers(length).filter((n) => map.at(...middle(map, n)) !== n).length;
 console.log(JSON.stringify({
   titles: titles(["w:0:0", "w:-1:0", "w:1:2", "z:0:0", "z:900000:3", "shop/a", "shop/b", "lobby", "w:01:1"]),
@@ -267,7 +312,9 @@ console.log(JSON.stringify({
   longest: Math.max(...cells.map(({ width, height }) => Math.max(width / height, height / width))),
   order: [grid.box(1).x < grid.box(0).x, grid.box(2).x > grid.box(0).x, grid.box(2).y > grid.box(0).y],
   steps: [grid.step(0, -1, 0), grid.step(1, -1, 0), grid.step(1, 1, 0), many.step(5050, 0, 1), many.step(5050, 1, 0)],
-  lost: [lost(many, 10000), lost(mixed, 93)],
+  lost: [lost(many, 10000), lost(mixed, 93), lost(zeros, 3)],
+  reached: [reached(diagonal, 15), reached(mixed, 93), reached(zeros, 3)],
+  thinnest: [thinnest(level, 3000), thinnest(tower, 3000), thinnest(short, 200)].map(Math.floor),
   nowhere: [many.at(-1, 5), many.at(5, 1e6), grid.at(left - grid.box(2).width, top)],
 }));
 """
@@ -292,6 +339,8 @@ def test_names_with_coordinates_are_grids_and_all_others_cells_that_can_be_found
         "within": True,
         "order": [True, True, True],
         "steps": [1, 1, 0, 5150, 5051],
-        "lost": [0, 0],
+        "lost": [0, 0, 0],
+        "reached": [True, True, True],
+        "thinnest": [8, 8, 4],
         "nowhere": [-1, -1, -1],
     }

@@ -10,6 +10,7 @@ import pytest
 
 pytest.importorskip("aiohttp", reason="the gateway's libraries are not installed (the gateway extra)")
 
+from adapters.gateway.dashboard.delays import Delays
 from adapters.gateway.dashboard.history import OLD_POINTS, RECENT_POINTS, History, Point
 from adapters.gateway.dashboard.notes import happened
 from adapters.gateway.dashboard.snapshot import ROWS_MAX, Snapshot, page
@@ -303,3 +304,42 @@ def test_epochs_and_versions_are_told_with_what_they_change() -> None:
         "epoch 2 begins for 1 region: forest",
         "plan 2.1: the same paths and atoms",
     ]
+
+
+def test_regions_that_a_node_has_forgotten_are_stuck_there() -> None:
+    """Its Redis was emptied: it answers, and accepts no event of these regions."""
+    emptied = network(100, nodes=(node("n1"), node("n2", lacking=frozenset({"river"}))))
+    shown = snapshot(emptied, emptied)
+    assert (shown.regions["river"]["condition"], shown.regions["river"]["stuck_at"]) == ("stuck", ["n2"])
+    assert shown.regions["forest"]["condition"] is None
+    assert {row["name"]: row["condition"] for row in shown.nodes} == {"n1": None, "n2": "stuck"}
+    assert shown.summary()["totals"]["stuck_regions"] == 1
+
+
+def test_events_on_the_way_to_an_egress_that_lost_its_data_are_unknown_and_not_all_that_there_ever_were() -> None:
+    links = (LinkState("n2", 7, "90-0", 97),)
+    nodes = (node("n1", links=links), node("n2", lacking=frozenset({"forest", "castle", "river"})))
+    regions = (region("forest", 5_000, last=0), region("river", 0, last=0), region("castle", 3_000, last=0))
+    emptied = network(nodes=nodes, regions=regions)
+    shown = snapshot(emptied, emptied)
+    assert [shown.regions[name]["behind"] for name in ("forest", "river", "castle")] == [None, None, None]
+    assert (shown.summary()["totals"]["behind"], shown.summary()["totals"]["behind_unknown"]) == (7, 3)
+
+
+def test_regions_of_a_plan_that_a_node_has_just_got_are_not_stuck() -> None:
+    learning = network(100, nodes=(node("n1"), node("n2", lacking=frozenset({"river"}))))
+    assert snapshot(learning, network(100)).regions["river"]["condition"] is None
+    assert snapshot(network(100), learning).regions["river"]["condition"] is None
+
+
+def test_a_clock_that_was_set_back_leaves_curves_whose_time_only_goes_forward() -> None:
+    history, delays = History(), Delays()
+    for begin_ms in (10_000_000, 6_400_000):
+        for turn in range(RECENT_POINTS + 40):
+            history.add(Point(begin_ms + turn * 2_000, 10.0, 0))
+            delays.add(network(), begin_ms + turn * 2_000)
+    for document in (history.document(), delays.document()):
+        times = document["at_ms"]
+        assert times == sorted(set(times))
+        assert times[-1] == 6_400_000 + (RECENT_POINTS + 39) * 2_000
+        assert len(times) > RECENT_POINTS

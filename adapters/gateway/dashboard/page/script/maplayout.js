@@ -1,6 +1,7 @@
 // Where each region is on the map. It depends on the names alone, so a region keeps its place whatever happens to it.
-const COORDINATES = /^(.+):(-?(?:0|[1-9]\d{0,6})):(-?(?:0|[1-9]\d{0,6}))$/;
+const COORDINATES = /^(.+):(0|-?[1-9]\d{0,6}):(0|-?[1-9]\d{0,6})$/; // neither 01 nor -0: two names could be at one place
 const SPARSE_MAX = 20; // a grid with more places for each region is drawn as a list of cells
+const SIDE_MAX = 400; // cells of a longer grid would be too thin to be seen; it is drawn as a list of cells
 const PANELS_MAX = 24;
 const SHARE_MIN = { one: 0.1, all: 0.4 }; // of the map, for a panel with a few regions among thousands, and for all of these
 const STRETCH_MAX = 2;
@@ -44,7 +45,7 @@ function gridOf(title, cells) {
   const [left, right] = extent(cells.map(({ column }) => column));
   const [top, bottom] = extent(cells.map(({ row }) => row));
   const [columns, rows] = [right - left + 1, bottom - top + 1];
-  if (cells.length < 2 || columns * rows > SPARSE_MAX * cells.length) return null;
+  if (cells.length < 2 || columns * rows > SPARSE_MAX * cells.length || Math.max(columns, rows) > SIDE_MAX) return null;
   const places = cells.map(({ column, row }) => (row - top) * columns + column - left);
   return { title, columns, rows, left, top, indexes: cells.map(({ index }) => index), places };
 }
@@ -123,10 +124,23 @@ export function arrange(names, width, height) {
     let [left, top] = [x + wide / 2, y + high / 2];
     for (let seen = index; ; ) {
       [left, top] = [left + right * stride, top + down * stride];
-      if (left < 0 || top < 0 || left > width || top > used) return index;
+      if (left < 0 || top < 0 || left > width || top > used) return nearest(index, right, down);
       seen = at(left, top);
       if (seen !== -1 && seen !== index) return seen;
     }
+  };
+  // Where nothing is straight ahead: the closest region in that direction, so that arrow keys reach all.
+  const nearest = (index, right, down) => {
+    const [from, best] = [box(index), { index, far: Infinity }];
+    for (let other = 0; other < names.length; other++) {
+      const to = box(other);
+      const [x, y] = [to.x + to.width / 2 - from.x - from.width / 2, to.y + to.height / 2 - from.y - from.height / 2];
+      const [ahead, aside] = [x * right + y * down, Math.abs(x * down + y * right)];
+      if (ahead < 0.01) continue;
+      const far = ahead + 2 * aside;
+      if (far < best.far) [best.index, best.far] = [other, far];
+    }
+    return best.index;
   };
   return { panels, several, box, at, step, width, height: used };
 }

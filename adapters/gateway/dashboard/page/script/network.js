@@ -143,14 +143,14 @@ function drawNode(name, { x, y }) {
 
 function fillNode(part, node, nodes) {
   const busiest = Math.max(1, ...nodes.map(({ events_per_s }) => events_per_s));
-  part.group.classList.toggle("down", !node.answers);
+  part.group.classList.toggle("down", node.condition === "stuck");
   part.group.classList.toggle("behind", node.condition === "behind");
   part.rate.setAttribute("class", node.answers ? "" : "bad");
   say(part.rate, node.answers ? `${rate(node.events_per_s)} /s` : "no answer");
   say(part.more, node.answers ? `${counted(node.regions, "region")}, ${counted(node.atoms, "atom")}` : since(node.since_ms).trim() || UNKNOWN);
   part.load.setAttribute("width", ((BOX.width - 24) * node.events_per_s) / busiest);
   say(part.title, node.answers
-    ? `${node.name} at ${node.where}: ${rate(node.events_per_s)} events a second; ingress of ${count(node.ingress_of)}, egress of ${counted(node.egress_of, "region")}`
+    ? `${node.name} at ${node.where}: ${rate(node.events_per_s)} events a second; ingress of ${count(node.ingress_of)}, egress of ${counted(node.egress_of, "region")}${node.lacking ? `; it has lost ${counted(node.lacking, "region")}` : ""}`
     : `${node.name} at ${node.where}: ${node.trouble}`);
 }
 
