@@ -14,10 +14,10 @@ class MemoryPresence:
     def __init__(self, world: MemoryWorld, name: str, incarnation: int) -> None:
         self._world, self._who = world, (name, incarnation)
 
-    async def be(self, regions: Mapping[str, str], last_incarnation: int) -> bool:
+    async def be(self, regions: Mapping[str, str], last_incarnation: int, *, is_known: bool) -> bool:
         """See `Presence.be`."""
         self._world.faults.require_reachable(self._who[0])
-        return self._world.present.be(self._who, regions, last_incarnation, self._now_s())
+        return self._world.present.be(self._who, regions, last_incarnation, self._now_s(), is_known=is_known)
 
     async def beat(self) -> bool:
         """See `Presence.beat`."""

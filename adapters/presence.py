@@ -31,9 +31,9 @@ class Absent(NamedTuple):
 class Presence(Protocol):
     """The register, as one connection uses it. Raises `NetworkError` and `OtherSideError`."""
 
-    async def be(self, regions: Mapping[str, str], last_incarnation: int) -> bool:
+    async def be(self, regions: Mapping[str, str], last_incarnation: int, *, is_known: bool) -> bool:
         """Note that the connection is present in regions; see `Absent`. Returns whether it may: False after others
-        have found it absent."""
+        have found it absent. ``is_known``: it has registered before, so if it is not there, they have ended it."""
 
     async def beat(self) -> bool:
         """Note that the connection lives; returns as `be`."""
@@ -45,7 +45,11 @@ class Presence(Protocol):
         """Note that it is heard of no more: others are to publish what it has not."""
 
     async def due(self) -> list[Absent]:
-        """Return connections that were not heard of for too long; they are absent from now on."""
+        """Return connections that were not heard of for too long; they are absent from now on.
+
+        Who is returned is not returned again for a quarter of `PRESENT_MS`, and then after others. Where no call came
+        for half of it, the register was away: for as long again there are none, and those that live are heard of first.
+        """
 
     async def ended(self, absent: Absent) -> None:
         """Note that it is published of one that it left all of its regions."""
@@ -64,9 +68,20 @@ class PresentInMemory:
 
     def __init__(self) -> None:
         self._all: dict[tuple[str, int], _Present] = {}
+        self._looked_s = self._since_s = float("-inf")
 
-    def be(self, who: tuple[str, int], regions: Mapping[str, str], last_incarnation: int, now_s: float) -> bool:
+    def be(
+        self,
+        who: tuple[str, int],
+        regions: Mapping[str, str],
+        last_incarnation: int,
+        now_s: float,
+        *,
+        is_known: bool,
+    ) -> bool:
         """See `Presence.be`."""
+        if is_known and who not in self._all:
+            return False
         known = self._all.setdefault(who, _Present(now_s, last_incarnation))
         if known.is_gone:
             return False
@@ -96,12 +111,18 @@ class PresentInMemory:
 
     def due(self, now_s: float) -> list[Absent]:
         """See `Presence.due`."""
+        if self._all and now_s - self._looked_s > PRESENT_MS / 2000:
+            self._since_s = now_s
+        self._looked_s = now_s
+        if now_s - self._since_s < PRESENT_MS / 2000:
+            return []
+        due = sorted((known.until_s, who) for who, known in self._all.items() if known.until_s < now_s)
         found = []
-        for (name, incarnation), known in self._all.items():
-            if known.until_s < now_s:
-                known.is_gone = True
-                found.append(Absent(name, incarnation, known.last_incarnation, dict(known.regions)))
-        return found[:DUE_MAX]
+        for _, who in due[:DUE_MAX]:
+            known = self._all[who]
+            known.is_gone, known.until_s = True, now_s + PRESENT_MS / 4000
+            found.append(Absent(*who, known.last_incarnation, dict(known.regions)))
+        return found
 
     def ended(self, absent: Absent) -> None:
         """See `Presence.ended`."""

@@ -123,6 +123,11 @@ class Session(Generic[Token]):
         return self._publisher.forgotten
 
     @property
+    def last_incarnation(self) -> int:
+        """The newest one that its events have had; see `renew`."""
+        return self._publisher.incarnation
+
+    @property
     def generation(self) -> int:
         """Grows with each ``reads_changed``, so that a reader can tell whether its own streams may have changed."""
         return self._subscriber.generation

@@ -78,7 +78,7 @@ def decode(message: bytes) -> Bundle:
         is_fit = end == len(raw) and len(keys) == len(payloads) and type(keys) is type(payloads) is list
         if not is_fit or {*map(type, keys), type(sender)} != {str} or {*map(type, whole)} != {int}:
             raise ValueError("its parts are of other types")
-    except (ValueError, TypeError, IndexError) as error:
+    except (ValueError, TypeError, LookupError) as error:
         raise InvalidInput(f"this is no bundle of updates: {error}") from error
     seen, behind = (seen_epoch, seen_sequence), (behind_epoch, behind_sequence)
     return Bundle(network, sender, incarnation, sent_at_ns, seen, behind, first, keys, payloads)
@@ -105,7 +105,8 @@ _Waiting = tuple[float, Bundle, Any]
 class NewestUpdates:
     """What one reader has received and not taken: the newest update of each region, key and sender.
 
-    Memory grows with the keys that were updated in the last `STALE_S` seconds, or twice that.
+    Memory grows with the keys that were updated in the last `STALE_S` seconds, or twice that; what waits to be
+    taken, with ``keys_max`` of them at most.
     """
 
     def __init__(self, own_name: str, keys_max: int) -> None:
@@ -119,6 +120,8 @@ class NewestUpdates:
         """The same, of the `STALE_S` before: old ones are forgotten together."""
         self._known = 0
         """How many keys are in ``_numbers``."""
+        self._untaken = 0
+        """How many are in ``_waiting``."""
         self._turned_at_s = 0.0
         self.dropped = 0
         """Updates that found no room, or waited too long for an event."""
@@ -150,6 +153,11 @@ class NewestUpdates:
                     continue
                 self._known += 1
             if newest is None or newest < (incarnation, number):
+                if key not in waiting:
+                    if self._untaken >= self._keys_max:
+                        self.dropped += 1
+                        continue
+                    self._untaken += 1
                 numbers[key], waiting[key], is_new = (incarnation, number), (now_s, bundle, payload), True
             else:
                 numbers[key] = newest
@@ -178,6 +186,7 @@ class NewestUpdates:
                     held[key] = each
                 else:
                     self.dropped += 1
+            self._untaken -= len(waiting) - len(held)
             if held:
                 self._waiting[whose] = held
             else:
@@ -188,7 +197,7 @@ class NewestUpdates:
         """Forget what was received of some regions, which were left."""
         left = set(regions)
         for whose in [whose for whose in self._waiting if whose[0] in left]:
-            del self._waiting[whose]
+            self._untaken -= len(self._waiting.pop(whose))
 
     def _turn(self, now_s: float) -> None:
         is_long_ago = now_s - self._turned_at_s > 2 * STALE_S
@@ -230,10 +239,16 @@ class OwnEvents(Protocol):
 class OutgoingUpdates:
     """What one sender has not sent yet: the newest of each region and key."""
 
-    def __init__(self, name: str, incarnation: int, own: OwnEvents) -> None:
+    def __init__(self, name: str, incarnation: int, own: OwnEvents, keys_max: int = 65_536) -> None:
+        """``keys_max``: what is new beyond it, while nothing can be sent, is dropped."""
         self._name, self._incarnation, self._own = name, incarnation, own
+        self._keys_max = keys_max
         self._regions: dict[str, _Gathering] = {}
+        self._unsent = 0
+        """How many keys are open or closed."""
         self._number = 0
+        self.dropped = 0
+        """Updates that found no room."""
 
     def put(self, region: str, key: str, payload: Any, size: int, seen_max: Position | None = None) -> None:
         """Have an update sent, in place of the one of the same key that is not sent yet.
@@ -244,6 +259,11 @@ class OutgoingUpdates:
         gathering = self._regions.get(region)
         if gathering is None:
             gathering = self._regions[region] = _Gathering()
+        if key not in gathering.open:
+            if self._unsent >= self._keys_max:
+                self.dropped += 1
+                return
+            self._unsent += 1
         gathering.open[key] = _Unsent(payload, size, seen_max)
 
     @property
@@ -254,6 +274,7 @@ class OutgoingUpdates:
     def drop(self, region: str) -> int:
         """Forget what is not sent of a region; return how many updates that were."""
         gathering = self._regions.pop(region, _Gathering())
+        self._unsent -= len(gathering.open) + len(gathering.closed or {})
         return len(gathering.open.keys() | (gathering.closed or {}).keys())
 
     def take(self, region: str, network: int, seen: Position, last_event: Position, now_ns: int) -> Iterator[Bundle]:
@@ -273,6 +294,7 @@ class OutgoingUpdates:
             if gathering.mark is not None and not self._own.is_answered(region, gathering.mark):
                 return
             ready, gathering.closed, gathering.mark = gathering.closed, None, None
+            self._unsent -= len(ready)
             behind = max(last_event, self._own.accepted_up_to(region))
             by_seen: dict[Position, dict[str, _Unsent]] = {}
             for key, unsent in ready.items():

@@ -2,17 +2,22 @@
 --
 -- KEYS: present: member → until when it is there, in ms. Beside it present:MEMBER: region → the position of its arrival there,
 --    '' while it is not known, and what follows. A member is a connection: its name, a newline, its incarnation.
--- ARGV: 'be', member, ttl in ms, last incarnation, then region and position for each      → 'ok' or 'gone'
+-- ARGV: 'be', member, ttl in ms, last incarnation, 1 if it has registered before, then region and position for
+--       each                                                                           → 'ok' or 'gone'
 --    or 'beat', member, ttl in ms                                                        → 'ok' or 'gone'
 --    or 'left', member, then regions
 --    or 'end', member                                                                    it will not be heard of again
---    or 'due', '', how many       → of those not heard of for their ttl: member, and all of it; they are gone from now on
+--    or 'due', '', how many, ms, ms  → of those not heard of for their ttl: member, and all of it; they are gone from now on.
+--       They are not handed out again for the first ms. Where no call came for the last ms, this server was away: for as
+--       long again there are none, and those that live are heard of first
 --    or 'ended', member                                                                  its leaves are published
 
 local present, all = KEYS[1], KEYS[1] .. ':'
 local verb, member = ARGV[1], ARGV[2]
 -- No region has a control character.
 local GONE, INCARNATION = '\n', '\n\n'
+-- When somebody looked last, and since when somebody does without a break: beside the members.
+local LOOKED, SINCE = 'looked', 'since'
 local time = redis.call('TIME')
 local now_ms = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
 
@@ -21,11 +26,11 @@ local function lives(ttl_ms)
 end
 
 if verb == 'be' then
-  if redis.call('HEXISTS', all .. member, GONE) == 1 then
+  if redis.call('HEXISTS', all .. member, GONE) == 1 or (ARGV[5] == '1' and not redis.call('ZSCORE', present, member)) then
     return 'gone'
   end
   redis.call('HSET', all .. member, INCARNATION, ARGV[4])
-  for at = 5, #ARGV, 2 do
+  for at = 6, #ARGV, 2 do
     redis.call('HSET', all .. member, ARGV[at], ARGV[at + 1])
   end
   lives(ARGV[3])
@@ -49,9 +54,19 @@ elseif verb == 'end' then
     redis.call('ZADD', present, '0', member)
   end
 elseif verb == 'due' then
+  local known = redis.call('HMGET', all, LOOKED, SINCE)
+  local looked, since = tonumber(known[1] or 0), tonumber(known[2] or 0)
+  if now_ms - looked > tonumber(ARGV[5]) and redis.call('EXISTS', present) == 1 then
+    since = now_ms
+  end
+  redis.call('HSET', all, LOOKED, string.format('%.0f', now_ms), SINCE, string.format('%.0f', since))
+  if now_ms - since < tonumber(ARGV[5]) then
+    return {}
+  end
   local found = {}
   for _, who in ipairs(redis.call('ZRANGEBYSCORE', present, '-inf', '(' .. now_ms, 'LIMIT', 0, ARGV[3])) do
     redis.call('HSET', all .. who, GONE, '1')
+    redis.call('ZADD', present, string.format('%.0f', now_ms + tonumber(ARGV[4])), who)
     found[#found + 1] = { who, redis.call('HGETALL', all .. who) }
   end
   return found

@@ -25,9 +25,10 @@ class RedisPresence:
         self._control, self._turn = control, turn
         self._member = f"{name}\n{incarnation}"
 
-    async def be(self, regions: Mapping[str, str], last_incarnation: int) -> bool:
+    async def be(self, regions: Mapping[str, str], last_incarnation: int, *, is_known: bool) -> bool:
         """See `Presence.be`."""
-        said = await self._run("be", self._member, PRESENT_MS, last_incarnation, *chain.from_iterable(regions.items()))
+        about = self._member, PRESENT_MS, last_incarnation, int(is_known)
+        said = await self._run("be", *about, *chain.from_iterable(regions.items()))
         return bool(said == b"ok")
 
     async def beat(self) -> bool:
@@ -45,7 +46,7 @@ class RedisPresence:
     async def due(self) -> list[Absent]:
         """See `Presence.due`."""
         found = []
-        for member, fields in await self._run("due", "", DUE_MAX):
+        for member, fields in await self._run("due", "", DUE_MAX, PRESENT_MS // 4, PRESENT_MS // 2):
             name, _, incarnation = member.decode().partition("\n")
             known = {key.decode(): value.decode() for key, value in pairs(fields)}
             last = int(known.pop(_INCARNATION, incarnation))

@@ -224,12 +224,17 @@ class Client:
         subscriber had both while events came. Then nothing is subscribed to.
         """
         incoming = self._working()[1]
-        if presence is not None:
-            self._presences_for(regions, since, presence)
-            state = True
-        begins = await incoming.subscribe(regions, since, order, state=state)
-        if presence is not None and presence != "watch":
-            await self._presences_for(regions, since, presence).arrive(regions, presence)
+        if presence is None:
+            begins = await incoming.subscribe(regions, since, order, state=state)
+        else:
+            presences = self._presences_for(regions, since, presence)
+            try:
+                begins = await incoming.subscribe(regions, since, order, state=True)
+            except BaseException:
+                incoming.unwatch_presence(regions)
+                raise
+            if presence != "watch":  # where it has not been left meanwhile
+                await presences.arrive([region for region in begins if incoming.follows(region)], dict(presence))
         return {region: f"{epoch}-{sequence}" for region, (epoch, sequence) in begins.items()}
 
     def present(self, region: str) -> dict[str, Any]:
@@ -262,6 +267,8 @@ class Client:
         self._pulling().forget(regions)
         if self._updating is not None:
             self._updating.left(regions)
+        if self._presences is not None:  # a subscribe that was under way may have just arrived
+            await self._presences.leave(regions)
 
     async def declare_overlaps(self, overlaps: Iterable[tuple[str, str]]) -> None:
         """Declare pairs of regions that some subscribers will have both of: of a grid, cells that lie side by side.
@@ -557,8 +564,10 @@ class Client:
             assert self._session is not None
             assert self._following is not None
             self._presences = Presences(self._network, self._session, outgoing, self._following)
-        self._presences.watch()
+        if presence != "watch":
+            self._presences.require_fit(regions, dict(presence))
         incoming.watch_presence(regions)
+        self._presences.watch()
         return self._presences
 
     def _updates(self) -> Updating:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import repeat
@@ -29,6 +30,9 @@ _NO_KEYS = repeat(None)
 _NOWHERE = 0, 0
 
 
+PLACES_KEPT = 128
+"""Of so many frames of a region, it is known where the application has had events; it leaves fewer untaken."""
+
 Place = tuple[str, Position]
 """A region, and a position there."""
 
@@ -51,6 +55,8 @@ class EventDecoder:
         """Region → the position up to which it was decoded."""
         self._states: dict[str, tuple[Position, Position]] = {}
         """Region that began with its state → the position of that, where a marker may be, and of its last value."""
+        self._places: dict[str, deque[tuple[int, int, int]]] | None = None
+        """Region → epoch, first and last of what was decoded last; None if it is not asked for."""
         self._rosters: dict[str, dict[str, Any]] = {}
         """Region of which presence is delivered → name → what it says of itself."""
         self._had = Had(self._passed)
@@ -65,11 +71,33 @@ class EventDecoder:
         """Return up to where a region was decoded, (0, 0) for nothing."""
         return self._passed.get(region, _NOWHERE)
 
-    def last_event(self, region: str) -> Position:
-        """Return the position of the last event of a region that was decoded, also in a state; (0, 0) for none."""
+    def keep_places(self) -> None:
+        """Keep from now on what `last_event` needs to find events before the last ones."""
+        if self._places is None:
+            self._places = {}
+
+    def last_event(self, region: str, before: Position | None = None) -> Position:
+        """Return the position of the last event of a region that was decoded, also in a state or as one of another
+        region; (0, 0) for none.
+
+        ``before``: the last one before a position, as far as that was kept.
+        """
+        places: Iterable[tuple[int, int, int]] = (self._places or {}).get(region, ())
+        if before is not None:
+            epoch, sequence = before
+            earlier = ((each, last) for each, first, last in places if (each, first) < before)
+            return max((min(place, (epoch, sequence - 1)) for place in earlier), default=_NOWHERE)
         passed = self._passed.get(region, _NOWHERE)
         state, last_value = self._states.get(region, (_NOWHERE, _NOWHERE))
-        return last_value if passed == state else passed
+        last_of_all = last_value if passed == state else passed
+        return max((last_of_all, *((epoch, last) for epoch, _, last in places)))
+
+    def _note(self, region: str, epoch: int, first: int, last: int) -> None:
+        if self._places is not None:
+            places = self._places.get(region)
+            if places is None:
+                places = self._places[region] = deque(maxlen=PLACES_KEPT)
+            places.append((epoch, first, last))
 
     def begin_after(self, positions: Mapping[str, Position]) -> None:
         """Deliver no events of these regions that the application has had: up to the position of each."""
@@ -85,6 +113,8 @@ class EventDecoder:
             self._passed.pop(region, None)
             self._states.pop(region, None)
             self._rosters.pop(region, None)
+            if self._places is not None:
+                self._places.pop(region, None)
 
     def not_taken(self, first: Mapping[str, Position], kept: Iterable[Place], dropped: Iterable[Place]) -> None:
         """Note what the application was not given of regions that were left: from the first position of each on.
@@ -122,6 +152,7 @@ class EventDecoder:
             self._passed[region] = position
             last_value = max((value.position for value in snapshot.values.values()), default=_NOWHERE)
             self._states[region] = position, last_value
+            self._note(region, last_value[0], last_value[1], last_value[1])
         positions = {region: f"{epoch}-{last}" for region, ((epoch, last), _) in standing.snapshots.items()}
         batch.append(State(values, positions, frozenset(incomplete)))
 
@@ -183,6 +214,7 @@ class EventDecoder:
         before = len(batch)
         batch += events
         self._passed[region] = epoch, frame.last
+        self._note(region, epoch, first, frame.last)
         self.delivered_events += len(batch) - before
         if self._tap is not None:
             self._tap.delivered(
@@ -202,12 +234,19 @@ class EventDecoder:
                     if part.region == event.region or together(part.region, (event.epoch, part.last - behind))
                 )
                 everywhere = tuple((part.region, part.last - behind) for part in parts)
+                for other, number in everywhere:
+                    self._note(other, event.epoch, number, number)
                 yield JointEvent(*event, tuple((part.region, part.last - behind) for part in here), everywhere)
 
     def watch(self, regions: Iterable[str]) -> None:
         """Deliver who arrives in some regions, and who leaves."""
         for region in regions:
             self._rosters.setdefault(region, {})
+
+    def unwatch(self, regions: Iterable[str]) -> None:
+        """Deliver that no more."""
+        for region in regions:
+            self._rosters.pop(region, None)
 
     def roster(self, region: str) -> dict[str, Any] | None:
         """Return who is in a region, name → what it says of itself; None if nothing is delivered of that."""

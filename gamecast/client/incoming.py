@@ -182,8 +182,16 @@ class Incoming:
         return self._decoder.has_passed(region, position) or (begun is not None and begun >= position)
 
     def watch_presence(self, regions: Iterable[str]) -> None:
-        """Deliver who arrives in some regions, and who leaves; before they are subscribed to."""
-        self._decoder.watch(checked_regions(regions, "subscribe"))
+        """Deliver who arrives in some regions, and who leaves; before they are subscribed to, else raises
+        `UsageError`."""
+        watched = checked_regions(regions, "subscribe")
+        if known := watched & self._session.wanted:
+            raise UsageError(f"{min(known)!r} is subscribed to already: unsubscribe first to hear who is there")
+        self._decoder.watch(watched)
+
+    def unwatch_presence(self, regions: Iterable[str]) -> None:
+        """Take `watch_presence` back where regions are not subscribed to after all."""
+        self._decoder.unwatch(region for region in regions if region not in self._session.wanted)
 
     def roster(self, region: str) -> dict[str, Any]:
         """Return who is in a region, as of what was decoded; raises `UsageError` where that is not known."""
@@ -214,9 +222,13 @@ class Incoming:
         """
         return max(self._decoder.passed(region), self._begins.get(region, (0, 0)))
 
-    def last_event(self, region: str) -> Position:
-        """Return the position of the last event of a region that was decoded; (0, 0) for none."""
-        return self._decoder.last_event(region)
+    def keep_places(self) -> None:
+        """See `EventDecoder.keep_places`."""
+        self._decoder.keep_places()
+
+    def last_event(self, region: str, before: Position | None = None) -> Position:
+        """See `EventDecoder.last_event`."""
+        return self._decoder.last_event(region, before)
 
     def tell_reads(self, on_read: OnRead) -> None:
         """Report where regions are read, see `NodeReaders.tell_reads`."""

@@ -22,7 +22,7 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -31,6 +31,7 @@ import orjson
 from adapters.backoff import Backoff
 from adapters.network import Network
 from adapters.presence import PRESENT_MS, Absent
+from gamecast.arguments import checked_regions
 from gamecast.client.following import Following
 from gamecast.client.keys import About
 from gamecast.client.outgoing import Outgoing
@@ -39,8 +40,8 @@ from gamecast.event import Receipt
 from gamecast.positions import parse_position
 from sequencing.errors import Conflict, GamecastError, SessionExpired
 from sequencing.frames import FrameKind, PublishedFrame
-from sequencing.keyed import Condition, Named, Value
-from sequencing.names import PRESENT
+from sequencing.keyed import Condition, Named, Snapshot, Value
+from sequencing.names import PRESENT, check_key
 from sequencing.node import Answer, Verdict
 from sequencing.outbox import OpenFrame
 from sequencing.plan import Plan
@@ -70,39 +71,88 @@ class Presences:
         self._last_incarnation = session.incarnation
         self._at: dict[str, str] = {}
         """Region → the position of this connection's arrival there, empty while it is not known."""
+        self._turn = asyncio.Lock()
+        """Of what is said to the register, and of what is known of it."""
+        self._registered: set[str] = set()
+        self._unsure: set[str] = set()
+        """Regions that are to be taken out of the register, if they are there."""
         self._is_gone = False
-        self._task: asyncio.Task[None] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
 
     def watch(self) -> None:
         """Look for others that are not heard of, until `close`."""
-        if self._task is None:
-            self._task = asyncio.create_task(self._run(), name="gamecast presence")
+        if not self._tasks:
+            self._tasks = [
+                asyncio.create_task(self._live(), name="gamecast presence"),
+                asyncio.create_task(self._look(), name="gamecast absence"),
+            ]
+
+    def require_fit(self, regions: Iterable[str], info: Any) -> None:
+        """Raise what hinders saying that this connection is in regions."""
+        check_key(key_of(self._session.name))
+        for region in checked_regions(regions, "subscribe"):
+            self._outgoing.encoded(region, self._said(info))
 
     async def arrive(self, regions: Iterable[str], info: Any) -> None:
         """Publish that this connection is in regions."""
         coming = dict.fromkeys(regions, "")
-        if not await self._register.be(coming, self._last_incarnation):
-            raise self._expired()
         self._at |= coming
         self._outgoing.on_renewed = self._renewed
-        payload = {"incarnation": self._session.incarnation, "info": info}
-        about = About(key_of(self._session.name))
-        receipts: list[Receipt] = await asyncio.gather(
-            *(self._outgoing.publish(region, payload, about) for region in coming)
-        )
-        for receipt in receipts:
-            self._at[receipt.region] = receipt.position
-        if not await self._register.be({each.region: each.position for each in receipts}, self._last_incarnation):
+        try:
+            may_be = await self._be(coming)
+        except BaseException:
+            self._forget(coming)
+            raise
+        if not may_be:
             raise self._expired()
+        payload, about = self._said(info), About(key_of(self._session.name))
+        receipts: list[Receipt] = await asyncio.gather(
+            *(self._outgoing.publish(region, payload, about) for region in coming if region in self._at)
+        )
+        known = {each.region: each.position for each in receipts if each.region in self._at}
+        self._at |= known
+        if not await self._be(known, again=True):
+            raise self._expired()
+
+    async def _be(self, regions: Mapping[str, str], *, again: bool = False) -> bool:
+        """Register regions; ``again``: only those that have not been left since."""
+        async with self._turn:
+            if again:
+                regions = {region: position for region, position in regions.items() if region in self._registered}
+                if not self._registered:
+                    return True
+            # It may have been renewed before it was present.
+            self._last_incarnation = max(self._last_incarnation, self._session.last_incarnation)
+            self._unsure |= regions.keys() - self._registered  # until the answer is there
+            is_known = bool(self._registered)
+            may_be = await self._register.be(regions, self._last_incarnation, is_known=is_known)
+            self._unsure -= regions.keys()
+            self._registered |= regions.keys()
+            return may_be
+
+    def _said(self, info: Any) -> Any:
+        return {"incarnation": self._session.incarnation, "info": info}
+
+    def _forget(self, regions: Iterable[str]) -> None:
+        for region in regions:
+            self._at.pop(region, None)
 
     async def leave(self, regions: Iterable[str]) -> None:
         """Publish that this connection leaves those of some regions where it is."""
         left = [region for region in regions if region in self._at]
         if left and not self._is_gone:
             await asyncio.gather(*map(self._leave, left))
-            await self._register.left(left)
-        for region in left:
-            del self._at[region]
+            self._unsure.update(left)
+            with suppress(GamecastError):  # then it is said with the next beat
+                await self._unregister()
+        self._forget(left)
+
+    async def _unregister(self) -> None:
+        async with self._turn:
+            if left := {*self._unsure}:
+                self._registered -= left
+                await self._register.left(left)
+                self._unsure -= left
 
     async def _leave(self, region: str) -> None:
         key = key_of(self._session.name)
@@ -110,16 +160,18 @@ class Presences:
         try:
             await self._outgoing.publish(region, None, About(key, _condition(key, position)))
         except Conflict as conflict:
-            if position or conflict.position is None:
+            if conflict.position is None or (position and not conflict.position.endswith("-0")):
                 return  # others have said so
-            with suppress(Conflict):  # it was not known whether the arrival was published
+            # It was not known whether the arrival was published, or the region has lost its keys.
+            with suppress(Conflict):
                 await self._outgoing.publish(region, None, About(key, _condition(key, conflict.position)))
 
     async def close(self) -> None:
         """Leave all regions; what cannot be published in time, others publish."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait((self._task,))
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
         with suppress(GamecastError, TimeoutError):
             async with asyncio.timeout(LEAVE_S_MAX):
                 await self.leave([*self._at])
@@ -131,41 +183,77 @@ class Presences:
     async def _renewed(self, incarnation: int) -> None:
         """Note the incarnation that this connection's events have from now on."""
         self._last_incarnation = max(self._last_incarnation, incarnation)
-        if self._at and not await self._register.be({}, self._last_incarnation):
+        if not await self._be({}, again=True):
             raise self._expired()
 
-    async def _run(self) -> None:
+    async def _live(self) -> None:
+        """Be heard of. Nothing that takes long is done here: others would take this connection for absent."""
         backoff, wait_s = Backoff(), 0.0
         while True:
             await asyncio.sleep(wait_s)
             try:
-                if self._at and not await self._register.beat():
-                    self._is_gone = True
+                await self._unregister()
+                async with self._turn:
+                    is_there = not self._registered or await self._register.beat()
+                if not is_there:
                     self._following.fail(self._expired())
                     return
-                for absent in await self._register.due():
-                    if await self._end(absent):
-                        await self._register.ended(absent)
                 backoff.reset()
                 wait_s = BEAT_S * random.uniform(0.8, 1.2)
             except GamecastError as error:
                 _log.debug("presence: %s", error)
                 wait_s = backoff.next_s()
 
-    async def _end(self, absent: Absent) -> bool:
-        """Publish that another connection has left; return whether that is done in all of its regions."""
-        outcomes = await asyncio.gather(*(self._end_in(region, absent) for region in absent.regions))
-        return all(outcomes)
+    async def _look(self) -> None:
+        """Look for others that are not heard of."""
+        backoff, wait_s = Backoff(), 0.0
+        while True:
+            await asyncio.sleep(wait_s)
+            try:
+                await self._end_all(await self._register.due())
+                backoff.reset()
+                wait_s = BEAT_S * random.uniform(0.8, 1.2)
+            except GamecastError as error:
+                _log.debug("absence: %s", error)
+                wait_s = backoff.next_s()
 
-    async def _end_in(self, region: str, absent: Absent) -> bool:
+    async def _end_all(self, found: list[Absent]) -> None:
+        """Publish that other connections have left. One node may not answer, so nothing waits for the others there."""
         plan = self._following.plan
         if plan is None:
-            return False
-        if region not in plan.paths:
-            self._outgoing.want_place(region)
-            return False
-        value = await self._value(region, plan, key_of(absent.name))
-        position: str | None = None
+            return
+        left_at: dict[str, list[tuple[int, str]]] = {}
+        for number, absent in enumerate(found):
+            for region in absent.regions:
+                if region in plan.paths:
+                    left_at.setdefault(plan.paths[region][0], []).append((number, region))
+                else:
+                    self._outgoing.want_place(region)
+        done: set[tuple[int, str]] = set()
+        at_nodes = (self._end_at(node, plan, found, left, done) for node, left in left_at.items())
+        await asyncio.gather(*at_nodes)
+        for number, absent in enumerate(found):
+            if all((number, region) in done for region in absent.regions):
+                await self._register.ended(absent)
+
+    async def _end_at(
+        self, node: str, plan: Plan, found: list[Absent], left: list[tuple[int, str]], done: set[tuple[int, str]]
+    ) -> None:
+        """Publish leaves of regions that enter at a node; ``done``: where those are noted that need nothing more."""
+        try:
+            async with asyncio.timeout(PRESENT_MS / 2000):
+                for number, region in left:
+                    if await self._end_in(region, plan, found[number]):
+                        done.add((number, region))
+        except (GamecastError, TimeoutError) as error:
+            _log.debug("absence at node %s: %s", node, error)
+
+    async def _end_in(self, region: str, plan: Plan, absent: Absent) -> bool:
+        """Publish that another connection has left; return whether nothing more is to be done there."""
+        key = key_of(absent.name)
+        known = await self._snapshot(region, plan)
+        value = known.values.get(key)
+        position = f"{known.lost}-0" if known.lost else None  # what a key has that may have been lost
         if value is not None:
             incarnation = _incarnation_in(value)
             if incarnation > absent.last_incarnation:
@@ -176,14 +264,13 @@ class Presences:
             return True
         if answer.verdict in (Verdict.FENCED, Verdict.FORGOTTEN):
             # It is back, and has published here, or it can publish nothing more: what is left is its key.
-            key = key_of(absent.name)
-            if position is not None:
+            if value is not None:
                 with suppress(Conflict):
                     await self._outgoing.publish(region, None, About(key, _condition(key, position)))
             return True
         return False  # the next look has a newer plan, or a newer event of the key
 
-    async def _value(self, region: str, plan: Plan, key: str) -> Value | None:
+    async def _snapshot(self, region: str, plan: Plan) -> Snapshot:
         reader = self._network.reader(plan.paths[region][0], plan)
         try:
             found = await reader.snapshots([(region, plan.epoch_of(region))])
@@ -191,7 +278,7 @@ class Presences:
             await reader.close()
         if found is None:
             raise _NotOpen("the ingress of the region has moved")
-        return found[region].values.get(key)
+        return found[region]
 
     async def _publish(self, region: str, plan: Plan, absent: Absent, position: str | None) -> Answer:
         """Publish a leave as the connection that left."""

@@ -21,10 +21,10 @@ from sequencing.errors import NotConnected, UsageError
 from sequencing.names import check_key
 from sequencing.plan import Plan
 from sequencing.session import Session
-from sequencing.updates import NOWHERE, Bundle, NewestUpdates, OutgoingUpdates, encode
+from sequencing.updates import Bundle, NewestUpdates, OutgoingUpdates, encode
 
 KEYS_MAX = 65_536
-"""Keys of which a connection keeps the newest update."""
+"""Keys of which a connection keeps the newest update that was not taken, and that was not sent."""
 
 _FIRST: Position = (0, 1)
 
@@ -50,7 +50,7 @@ class Updating:
         self._loop = asyncio.get_running_loop()
         self._port: UpdatePort | None = None
         """None until the application uses updates."""
-        self._to_send = OutgoingUpdates(session.name, session.incarnation, session.own_events)
+        self._to_send = OutgoingUpdates(session.name, session.incarnation, session.own_events, KEYS_MAX)
         self._received = NewestUpdates(session.name, KEYS_MAX)
         self._is_due = self._is_listening = self._is_closed = False
         self._changed = asyncio.Event()
@@ -60,8 +60,8 @@ class Updating:
 
     @property
     def dropped_updates(self) -> int:
-        """Received updates that found no room, or waited too long for an event."""
-        return self._received.dropped
+        """Updates that found no room, or that were received and waited too long for an event."""
+        return self._received.dropped + self._to_send.dropped
 
     def update(self, region: str, key: str, payload: Any, position: str | None = None) -> None:
         """See `Client.update`."""
@@ -152,6 +152,7 @@ class Updating:
         if self._port is None:
             self._port = self._network.updates(self)
             self._outgoing.on_settled = self.settled
+            self._incoming.keep_places()
             if self._plan is not None:
                 self._port.follow(self._plan)
         return self._port
@@ -197,7 +198,7 @@ class Updating:
 
     def _last_event(self, region: str, untaken: dict[str, Position]) -> Position:
         """Return the last event of a region that the application was given, as far as is known."""
-        return self._incoming.last_event(region) if region not in untaken else NOWHERE
+        return self._incoming.last_event(region, untaken.get(region))
 
     def _untaken(self) -> dict[str, Position]:
         """Return region → the position of the first event that was decoded, and not given to the application."""

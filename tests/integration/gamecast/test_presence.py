@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from redis.asyncio import Redis
 
 import gamecast
 import gamecast.client.presence as presence_module
@@ -155,8 +156,9 @@ async def test_who_is_not_heard_of_has_left_and_can_publish_nothing_more(network
     await ana.subscribe("forest", presence={})
     await until(watcher, "forest", {"ana": {}})
     assert ana._presences is not None
-    assert ana._presences._task is not None
-    ana._presences._task.cancel()
+    assert ana._presences._tasks
+    for task in ana._presences._tasks:
+        task.cancel()
     seen = await until(watcher, "forest", {})
     assert told(seen) == [("ana", False)]
     with pytest.raises(gamecast.Superseded):
@@ -176,10 +178,11 @@ async def test_who_stood_still_hears_that_its_session_has_expired(network: Netwo
     await ana.subscribe("forest", presence={})
     await until(watcher, "forest", {"ana": {}})
     assert ana._presences is not None
-    assert ana._presences._task is not None
-    ana._presences._task.cancel()
+    assert ana._presences._tasks
+    for task in ana._presences._tasks:
+        task.cancel()
     await until(watcher, "forest", {})
-    ana._presences._task = None
+    ana._presences._tasks = []
     ana._presences.watch()
     async with patience(10):
         with pytest.raises(gamecast.SessionExpired):
@@ -305,3 +308,182 @@ async def test_servers_of_a_secured_network_are_present() -> None:
             await until(gate, "forest", {"ana": {"nick": "Ana"}})
     finally:
         await network.close()
+
+
+def stand_still(client: Client) -> None:
+    """Have a connection neither be heard of nor look for others."""
+    assert client._presences is not None
+    for task in client._presences._tasks:
+        task.cancel()
+    client._presences._tasks = []
+
+
+SOME_KINDS = pytest.mark.parametrize("kind", ["memory", "redis", "shared-3"])
+
+
+@SOME_KINDS
+async def test_leaving_twice_at_the_same_time_is_harmless(kind: str) -> None:
+    async with AsyncExitStack() as stack:
+        network = await Network.start(kind, stack)
+        ana = await network.connect("ana")
+        await ana.subscribe("forest", "river", presence={})
+        await asyncio.gather(ana.unsubscribe("forest"), ana.unsubscribe("forest"))
+        await asyncio.gather(ana.unsubscribe("river"), ana.close(), return_exceptions=True)
+        await ana.close()
+
+
+@SOME_KINDS
+async def test_who_unsubscribes_while_it_arrives_is_not_there(kind: str) -> None:
+    async with AsyncExitStack() as stack:
+        network = await Network.start(kind, stack)
+        watcher = await network.connect("watcher")
+        await watcher.subscribe("forest", presence="watch")
+        for number in range(12):
+            ana = await network.connect(f"ana-{number}")
+            arriving = asyncio.create_task(ana.subscribe("forest", presence={}))
+            await asyncio.sleep(number * 0.002)
+            await asyncio.gather(ana.unsubscribe("forest"), arriving, return_exceptions=True)
+            if ana._session is not None and "forest" in ana._session.wanted:  # it was not subscribed yet
+                await ana.unsubscribe("forest")
+        marker = await watcher.publish("forest", "all have left")
+        taken: list[Any] = []
+        async with patience(20):
+            while not any(getattr(item, "position", None) == marker.position for item in taken):
+                taken += await watcher.fetch(timeout=0.05)
+        assert watcher.present("forest") == {}
+
+
+@SOME_KINDS
+async def test_what_is_refused_leaves_nothing_behind(kind: str) -> None:
+    async with AsyncExitStack() as stack:
+        network = await Network.start(kind, stack)
+        ana, long = await network.connect("ana"), await network.connect("n" * 200)
+        for info in ({"size": "y" * 5_000_000}, {"kind": object()}, {1: 2}):
+            with pytest.raises((gamecast.PayloadTooLarge, gamecast.InvalidPayload)):
+                await ana.subscribe("forest", presence=info)  # type: ignore[arg-type]
+        await ana.subscribe("forest", presence={})
+        with pytest.raises(gamecast.InvalidName):
+            await long.subscribe("forest", presence={})
+        await long.subscribe("forest")
+        with pytest.raises(gamecast.UsageError, match="subscribed to already"):
+            await long.subscribe("forest", presence="watch")
+        with pytest.raises(gamecast.UsageError, match="not known"):
+            long.present("forest")
+
+
+@SOME_KINDS
+@pytest.mark.usefixtures("impatience")
+async def test_after_its_leave_none_publishes_whose_events_had_a_newer_incarnation_before(kind: str) -> None:
+    async with AsyncExitStack() as stack:
+        network = await Network.start(kind, stack)
+        watcher, ana = await network.connect("watcher"), await network.connect("ana")
+        await watcher.subscribe("forest", presence="watch")
+        await ana.publish("river", "before")
+        assert ana._session is not None
+        ana._session.renew(["river"], await ana._network.renew(ana._session.forgotten))
+        await ana.subscribe("forest", presence={})
+        await until(watcher, "forest", {"ana": {}})
+        stand_still(ana)
+        await until(watcher, "forest", {})
+        with pytest.raises(gamecast.Superseded):
+            await ana.publish("forest", "after the leave")
+
+
+@SOME_KINDS
+@pytest.mark.usefixtures("impatience")
+async def test_after_its_leave_is_over_and_forgotten_none_renews_itself(kind: str) -> None:
+    async with AsyncExitStack() as stack:
+        network = await Network.start(kind, stack)
+        watcher, ana = await network.connect("watcher"), await network.connect("ana")
+        await watcher.subscribe("forest", presence="watch")
+        await ana.subscribe("forest", presence={})
+        await until(watcher, "forest", {"ana": {}})
+        stand_still(ana)
+        await until(watcher, "forest", {})
+        await asyncio.sleep(0.5)  # and it is out of the register
+        assert ana._outgoing is not None
+        with pytest.raises(gamecast.SessionExpired):
+            await ana._outgoing._renewed()
+        assert ana._presences is not None
+        with pytest.raises(gamecast.SessionExpired):
+            await ana._presences.arrive(["forest"], {})
+
+
+@pytest.mark.usefixtures("impatience")
+async def test_a_leave_comes_where_the_keys_of_a_region_were_lost() -> None:
+    async with AsyncExitStack() as stack:
+        network = await Network.start("redis", stack)
+        watcher, ana, bo = [await network.connect(name) for name in ("watcher", "ana", "bo")]
+        await watcher.subscribe("forest", presence="watch")
+        await ana.subscribe("forest", presence={})
+        await bo.subscribe("forest", presence={})
+        await until(watcher, "forest", {"ana": {}, "bo": {}})
+        redis = Redis.from_url(network.url)
+        try:
+            keys = [key async for key in redis.scan_iter("*")]
+            [keyed] = [key for key in keys if key.endswith(b"}:keyed")]
+            await redis.delete(*(key for key in keys if key.endswith((b":heads:forest", b":values:forest"))))
+            epoch = (await redis.hgetall(keyed))[b"forest"].split()[-1].decode()
+            await redis.hset(keyed, "forest", f"{epoch} {epoch}")
+            stand_still(ana)
+            await until(watcher, "forest", {"bo": {}})
+            with pytest.raises(gamecast.Superseded):
+                await ana.publish("forest", "after the leave")
+            await bo.unsubscribe("forest")
+            await until(watcher, "forest", {})
+        finally:
+            await redis.aclose()
+
+
+@pytest.mark.usefixtures("impatience")
+async def test_a_node_that_does_not_answer_holds_up_neither_leaves_nor_heartbeats_elsewhere() -> None:
+    async with AsyncExitStack() as stack:
+        network = await Network.start("redis-3", stack)
+        players = {f"r{number}": await network.connect(f"player-{number}") for number in range(6)}
+        for region, player in players.items():
+            await player.subscribe(region, presence={})
+        plan = await players["r0"].plan()
+        assert plan is not None
+        at = {region: plan.paths[region][0] for region in players}
+        away = next(region for region in players if plan.nodes[at[region]] != network.url)
+        here = [region for region in players if at[region] != at[away]]
+        far, near = await network.connect("far"), await network.connect("near")
+        await far.subscribe(away, presence={})
+        await near.subscribe(here[0], presence={})
+        await until(players[here[0]], here[0], {players[here[0]].name: {}, "near": {}})
+        server = Redis.from_url(plan.nodes[at[away]])
+        process = (await server.info("server"))["process_id"]
+        await server.aclose()
+        os.kill(process, signal.SIGSTOP)
+        try:
+            stand_still(far)
+            await asyncio.sleep(0.3)
+            stand_still(near)
+            await until(players[here[0]], here[0], {players[here[0]].name: {}})
+            await asyncio.sleep(3 * PRESENT_MS / 1000)
+            for region in here:
+                await players[region].fetch()
+                assert players[region].name in players[region].present(region)
+                await players[region].ping()
+        finally:
+            os.kill(process, signal.SIGCONT)
+
+
+@pytest.mark.parametrize("kind", ["memory", "redis"])
+@pytest.mark.usefixtures("impatience")
+async def test_after_the_register_was_away_who_lives_has_not_left(kind: str) -> None:
+    async with AsyncExitStack() as stack:
+        network = await Network.start(kind, stack)
+        one, other = [(await network.connect(name))._network.presence() for name in ("one", "other")]
+        for register in (one, other):
+            assert await register.be({"forest": ""}, 2, is_known=False)
+        assert await one.due() == []
+        await asyncio.sleep(2 * PRESENT_MS / 1000)
+        assert await one.due() == [], "it is the first that looks"
+        assert await other.beat()
+        async with patience(10):
+            while not (found := await one.due()):  # noqa: ASYNC110
+                await asyncio.sleep(0.1)
+        assert [absent.name for absent in found] == ["one"]
+        assert await one.due() == [], "somebody looks after it"
+        assert not await one.beat()

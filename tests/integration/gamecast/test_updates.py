@@ -288,3 +288,20 @@ def test_threads_send_and_take_updates() -> None:
             if found:
                 break
     assert found[0].key == "k"
+
+
+async def test_updates_go_behind_what_their_sender_had_taken_also_if_it_has_not_taken_all(network: Network) -> None:
+    sender, reader, other = [await network.connect(name) for name in ("sender", "reader", "other")]
+    await sender.subscribe("forest")
+    await reader.subscribe("forest")
+    await until_heard(sender, reader)
+    await other.publish_batch([("forest", "first"), ("forest", "second"), ("forest", "third")])
+    async with patience(10):
+        [first] = await sender.fetch(1, timeout=None)
+    assert isinstance(first, Event)
+    sender.update("forest", "goblin", first.payload)
+    await asyncio.sleep(0.3)
+    assert reader.updates() == [], "what its sender had taken was not taken here"
+    async with patience(10):
+        assert await reader.fetch(1, timeout=None)
+        assert [update.key for update in await reader.next_updates()] == ["goblin"]

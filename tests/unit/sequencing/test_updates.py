@@ -218,3 +218,33 @@ def test_large_bundles_are_split_and_dropped_regions_send_nothing() -> None:
     assert outgoing.drop("r") == 1
     assert outgoing.drop("r") == 0
     assert [*outgoing.take("r", 9, NOWHERE, NOWHERE, 0)] == []
+
+
+@pytest.mark.parametrize("text", ['{},[["0",1]]', '{"0":null},[["1",1]]', "{},[[0,1]]"])
+def test_a_bundle_whose_payloads_are_no_list_is_refused(text: str) -> None:
+    with pytest.raises(InvalidInput):
+        decode(f'[1,"s",1,1,0,0,0,0,1,["k"],{text}]\nx'.encode())
+
+
+def test_a_reader_that_never_takes_keeps_a_bounded_number_of_updates() -> None:
+    received = NewestUpdates("reader", 100)
+    for second in range(0, 90, 3):
+        keys = [f"{second}-{number}" for number in range(20)]
+        bundle = Bundle(1, "s", 1, 0, (0, 0), (0, 0), 1 + 20 * second, keys, [0] * 20)
+        received.put("forest", bundle, float(second))
+    assert len(received.take(lambda *_: True, 90.0)) == 100
+    assert received.dropped > 0
+    assert received.put("forest", Bundle(1, "s", 1, 0, (0, 0), (0, 0), 9_000, ["new"], [0]), 200.0)
+
+
+def test_a_sender_that_cannot_send_keeps_a_bounded_number_of_updates() -> None:
+    outgoing = OutgoingUpdates("a", 1, Own(), keys_max=10)
+    for number in range(20):
+        outgoing.put("forest", f"key-{number}", b"1", 1)
+    outgoing.put("forest", "key-3", b"2", 1)
+    assert outgoing.dropped == 10
+    [bundle] = outgoing.take("forest", 1, (0, 0), (0, 0), 0)
+    assert len(bundle.keys) == 10
+    assert bundle.payloads[3] == b"2"
+    outgoing.put("forest", "key-20", b"1", 1)
+    assert outgoing.dropped == 10
