@@ -30,7 +30,7 @@ import orjson
 
 from adapters.backoff import Backoff
 from adapters.network import Network
-from adapters.presence import PRESENT_MS, Absent
+from adapters.presence import DUE_MAX, PRESENT_MS, Absent
 from gamecast.arguments import checked_regions
 from gamecast.client.following import Following
 from gamecast.client.keys import About
@@ -210,9 +210,10 @@ class Presences:
         while True:
             await asyncio.sleep(wait_s)
             try:
-                await self._end_all(await self._register.due())
+                found = await self._register.due()
+                await self._end_all(found)
                 backoff.reset()
-                wait_s = BEAT_S * random.uniform(0.8, 1.2)
+                wait_s = BEAT_S * random.uniform(0.8, 1.2) if len(found) < DUE_MAX else 0.0
             except GamecastError as error:
                 _log.debug("absence: %s", error)
                 wait_s = backoff.next_s()
@@ -241,8 +242,8 @@ class Presences:
     ) -> None:
         """Publish leaves of regions that enter at a node; ``done``: where those are noted that need nothing more."""
         try:
-            async with asyncio.timeout(PRESENT_MS / 2000):
-                for number, region in left:
+            for number, region in left:
+                async with asyncio.timeout(PRESENT_MS / 2000):
                     if await self._end_in(region, plan, found[number]):
                         done.add((number, region))
         except (GamecastError, TimeoutError) as error:
