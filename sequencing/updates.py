@@ -99,7 +99,7 @@ Whose = tuple[str, str]
 """Region and sender."""
 
 _Waiting = tuple[float, Bundle, Any]
-"""Since when it waits, with what it came, and the payload."""
+"""Since when it waits, with what it came (without keys and payloads), and its payload."""
 
 
 class NewestUpdates:
@@ -143,6 +143,7 @@ class NewestUpdates:
             numbers = self._numbers[whose] = {}
         before = self._numbers_before.get(whose) or {}
         is_new = False
+        about = bundle._replace(keys=(), payloads=())  # one key that is not taken does not hold all of them
         for key, payload in zip(bundle.keys, bundle.payloads, strict=True):
             number += 1
             newest = numbers.get(key)
@@ -158,7 +159,7 @@ class NewestUpdates:
                         self.dropped += 1
                         continue
                     self._untaken += 1
-                numbers[key], waiting[key], is_new = (incarnation, number), (now_s, bundle, payload), True
+                numbers[key], waiting[key], is_new = (incarnation, number), (now_s, about, payload), True
             else:
                 numbers[key] = newest
         if is_new:

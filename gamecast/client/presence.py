@@ -29,7 +29,7 @@ from typing import Any
 import orjson
 
 from adapters.backoff import Backoff
-from adapters.network import Network
+from adapters.network import Lane, Network
 from adapters.presence import DUE_MAX, PRESENT_MS, Absent
 from gamecast.arguments import checked_regions
 from gamecast.client.following import Following
@@ -42,7 +42,7 @@ from sequencing.errors import Conflict, GamecastError, SessionExpired
 from sequencing.frames import FrameKind, PublishedFrame
 from sequencing.keyed import Condition, Named, Snapshot, Value
 from sequencing.names import PRESENT, check_key
-from sequencing.node import Answer, Verdict
+from sequencing.node import Verdict
 from sequencing.outbox import OpenFrame
 from sequencing.plan import Plan
 from sequencing.session import Session
@@ -195,7 +195,7 @@ class Presences:
                 await self._unregister()
                 async with self._turn:
                     is_there = not self._registered or await self._register.beat()
-                if not is_there:
+                if not is_there and await self._is_same_network():
                     self._following.fail(self._expired())
                     return
                 backoff.reset()
@@ -203,6 +203,11 @@ class Presences:
             except GamecastError as error:
                 _log.debug("presence: %s", error)
                 wait_s = backoff.next_s()
+
+    async def _is_same_network(self) -> bool:
+        """Return whether the network is the one that this connection has joined; else `Following` says so."""
+        record, plan = await self._network.listed(), self._following.plan
+        return plan is None or (record is not None and record.plan.first_epoch == plan.first_epoch)
 
     async def _look(self) -> None:
         """Look for others that are not heard of."""
@@ -241,18 +246,27 @@ class Presences:
         self, node: str, plan: Plan, found: list[Absent], left: list[tuple[int, str]], done: set[tuple[int, str]]
     ) -> None:
         """Publish leaves of regions that enter at a node; ``done``: where those are noted that need nothing more."""
+        reader, lane = self._network.reader(node, plan), self._network.lane(node, plan)
+        known: dict[str, Snapshot] = {}
         try:
             for number, region in left:
                 async with asyncio.timeout(PRESENT_MS / 2000):
-                    if await self._end_in(region, plan, found[number]):
+                    if region not in known:
+                        known |= await reader.snapshots([(region, plan.epoch_of(region))]) or {}
+                    if region in known and await self._end_in(region, plan, found[number], known[region], lane):
                         done.add((number, region))
         except (GamecastError, TimeoutError) as error:
             _log.debug("absence at node %s: %s", node, error)
+        finally:
+            await reader.close()
+            await lane.close()
 
-    async def _end_in(self, region: str, plan: Plan, absent: Absent) -> bool:
-        """Publish that another connection has left; return whether nothing more is to be done there."""
+    async def _end_in(self, region: str, plan: Plan, absent: Absent, known: Snapshot, lane: Lane) -> bool:
+        """Publish that another connection has left; return whether nothing more is to be done there.
+
+        ``known``: the keys of the region, which may be newer by now: then the next look knows that.
+        """
         key = key_of(absent.name)
-        known = await self._snapshot(region, plan)
         value = known.values.get(key)
         position = f"{known.lost}-0" if known.lost else None  # what a key has that may have been lost
         if value is not None:
@@ -260,7 +274,7 @@ class Presences:
             if incarnation > absent.last_incarnation:
                 return True  # it is back, as another connection
             position = "{}-{}".format(*value.position)
-        answer = await self._publish(region, plan, absent, position)
+        [answer] = await lane.publish([_leave_of(region, plan, absent, position)])
         if answer.verdict in (Verdict.OK, Verdict.SEEN):
             return True
         if answer.verdict in (Verdict.FENCED, Verdict.FORGOTTEN):
@@ -271,37 +285,6 @@ class Presences:
             return True
         return False  # the next look has a newer plan, or a newer event of the key
 
-    async def _snapshot(self, region: str, plan: Plan) -> Snapshot:
-        reader = self._network.reader(plan.paths[region][0], plan)
-        try:
-            found = await reader.snapshots([(region, plan.epoch_of(region))])
-        finally:
-            await reader.close()
-        if found is None:
-            raise _NotOpen("the ingress of the region has moved")
-        return found[region]
-
-    async def _publish(self, region: str, plan: Plan, absent: Absent, position: str | None) -> Answer:
-        """Publish a leave as the connection that left."""
-        key = key_of(absent.name)
-        frame: OpenFrame[None] = OpenFrame(
-            binary=False,
-            payloads=[b"null"],
-            sent_at_ns=[time.time_ns()],
-            tokens=[None],
-            names=(Named(0, key, deletes=True),),
-            conditions=_condition(key, position),
-        )
-        body = frame.body()
-        whose = absent.name, max(absent.incarnation, absent.last_incarnation) + 1
-        sent = PublishedFrame(region, plan.epoch_of(region), *whose, 1, 1, body, FrameKind.EVENTS, frame.extras(body))
-        lane = self._network.lane(plan.paths[region][0], plan)
-        try:
-            [answer] = await lane.publish([sent])
-        finally:
-            await lane.close()
-        return answer
-
     def _expired(self) -> SessionExpired:
         self._is_gone = True
         return SessionExpired(
@@ -310,10 +293,20 @@ class Presences:
         )
 
 
-class _NotOpen(GamecastError):
-    """A region is not where a plan says, not yet or not any more."""
-
-    retriable = True
+def _leave_of(region: str, plan: Plan, absent: Absent, position: str | None) -> PublishedFrame:
+    """Return a leave as the connection that left would publish it."""
+    key = key_of(absent.name)
+    frame: OpenFrame[None] = OpenFrame(
+        binary=False,
+        payloads=[b"null"],
+        sent_at_ns=[time.time_ns()],
+        tokens=[None],
+        names=(Named(0, key, deletes=True),),
+        conditions=_condition(key, position),
+    )
+    body = frame.body()
+    whose = absent.name, max(absent.incarnation, absent.last_incarnation) + 1
+    return PublishedFrame(region, plan.epoch_of(region), *whose, 1, 1, body, FrameKind.EVENTS, frame.extras(body))
 
 
 def _condition(key: str, position: str | None) -> tuple[Condition, ...]:

@@ -488,3 +488,21 @@ async def test_after_the_register_was_away_who_lives_has_not_left(kind: str) -> 
         assert [absent.name for absent in found] == ["one"]
         assert await one.due() == [], "somebody looks after it"
         assert not await one.beat()
+
+
+async def test_where_the_network_begins_anew_that_is_said_and_not_that_one_has_left() -> None:
+    async with AsyncExitStack() as stack:
+        network = await Network.start("redis", stack)
+        players = [await network.connect(name) for name in ("ana", "bo", "cy", "dan")]
+        for player in players:
+            await player.subscribe("forest", presence={})
+        redis = Redis.from_url(network.url)
+        await redis.flushall()
+        await redis.aclose()
+        for player in players:
+            async with patience(20):
+                with pytest.raises(gamecast.NetworkRestarted):
+                    await run_to_its_end(player)
+            await player.reconnect()
+            await player.subscribe("forest", presence={"again": True})
+        await until(players[0], "forest", {player.name: {"again": True} for player in players})
