@@ -455,13 +455,14 @@ async def test_a_node_that_does_not_answer_holds_up_neither_leaves_nor_heartbeat
         server = Redis.from_url(plan.nodes[at[away]])
         process = (await server.info("server"))["process_id"]
         await server.aclose()
+        stand_still(far)
+        await asyncio.sleep(0.3)
+        stand_still(near)
         os.kill(process, signal.SIGSTOP)
         try:
-            stand_still(far)
-            await asyncio.sleep(0.3)
-            stand_still(near)
-            await until(players[here[0]], here[0], {players[here[0]].name: {}})
-            await asyncio.sleep(3 * PRESENT_MS / 1000)
+            async with asyncio.timeout(3 * PRESENT_MS / 1000):
+                await until(players[here[0]], here[0], {players[here[0]].name: {}})
+            await asyncio.sleep(6 * PRESENT_MS / 1000)
             for region in here:
                 await players[region].fetch()
                 assert players[region].name in players[region].present(region)
