@@ -232,6 +232,19 @@ class Client:
             await self._presences_for(regions, since, presence).arrive(regions, presence)
         return {region: f"{epoch}-{sequence}" for region, (epoch, sequence) in begins.items()}
 
+    def watch_presence(self, *regions: str) -> None:
+        """Have `Presence` items come with what is replayed, and follows, of regions that are resumed with ``since``.
+
+        For who knows already who was there at these positions, like a gateway's client: `present` does not.
+        """
+        self._presences_for((), None, "watch")
+        self._working()[1].watch_presence(regions, partly=True)
+
+    async def arrive(self, regions: Mapping[str, Mapping[str, Any]]) -> None:
+        """Say to others that this connection is in regions that it is subscribed to, as ``presence`` of `subscribe`."""
+        for region, info in regions.items():
+            await self._presences_for((), None, info).arrive([region], info)
+
     def present(self, region: str) -> dict[str, Any]:
         """Return who is in a region, name → what it says of itself, as of what was taken.
 

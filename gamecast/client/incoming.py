@@ -181,9 +181,12 @@ class Incoming:
         begun = self._begins.get(region)
         return self._decoder.has_passed(region, position) or (begun is not None and begun >= position)
 
-    def watch_presence(self, regions: Iterable[str]) -> None:
-        """Deliver who arrives in some regions, and who leaves; before they are subscribed to."""
-        self._decoder.watch(checked_regions(regions, "subscribe"))
+    def watch_presence(self, regions: Iterable[str], *, partly: bool = False) -> None:
+        """Deliver who arrives in some regions, and who leaves; before they are subscribed to.
+
+        ``partly``: who is there already is known elsewhere, as of where the regions are resumed.
+        """
+        self._decoder.watch(checked_regions(regions, "subscribe"), partly=partly)
 
     def roster(self, region: str) -> dict[str, Any]:
         """Return who is in a region, as of what was decoded; raises `UsageError` where that is not known."""
