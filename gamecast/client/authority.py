@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import secrets
+import os
 from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Self
@@ -98,7 +98,7 @@ class Authority:
         conditions: dict[tuple[str, str], str | None] = {(self.region, self._key): self.position}
         if target != self.region:
             conditions[target, self._key] = None
-        claim = secrets.token_hex(8)
+        claim = os.urandom(8).hex()
         payload = handed(owner, claim, region=self.region, to=target, state=state)
         try:
             receipt = await self._owners.decide(tuple(dict.fromkeys((self.region, target))), payload, conditions, claim)
@@ -114,7 +114,7 @@ class Authority:
         return receipt
 
     async def release(self) -> None:
-        """Give the entity up: its key is deleted, and whoever claims it first is its owner. Harmless when repeated.
+        """Give the entity up: its key is deleted, and the first to claim it is its owner. Harmless when repeated.
 
         It is no error if the entity has another owner by now. Raises `Unreachable`, `PublishUncertain` or
         `NotConnected` if the node cannot be asked: then the key may stay, for others to claim ``after`` it.
@@ -165,7 +165,7 @@ class Owners:
 
     async def claim(self, region: str, entity: str, after: str | None) -> Authority:
         """See `Client.authority`."""
-        key, claim = owner_key(entity), secrets.token_hex(8)
+        key, claim = owner_key(entity), os.urandom(8).hex()
         if after is not None and not isinstance(after, str):
             raise UsageError(f"after is the position of the event that set {key!r}, or None, not {after!r}")
         position = await self._take(check_region(region), key, claimed(self._name, claim), after, claim)
@@ -176,7 +176,7 @@ class Owners:
         offer = handover_of(event)
         if offer is None or offer.owner != self._name:
             return None
-        key, claim = owner_key(offer.entity), secrets.token_hex(8)
+        key, claim = owner_key(offer.entity), os.urandom(8).hex()
         payload = claimed(self._name, claim, accepts=offer)
         try:
             position = await self._take(offer.region, key, payload, offer.position, claim)
