@@ -90,7 +90,8 @@ class Authority:
         stays owned. Raises `NotTogether` where no event can be in both regions: in causal order, and on several nodes
         that order double overlaps only. Raises `PublishUncertain` if the outcome stays unknown after it was tried
         twice; both together are accepted once at most. Then the key's next event shows it; until then, `publish` is
-        safe, and raises `Conflict` if the entity was handed over.
+        safe, and raises `Conflict` if the entity was handed over. After a lost answer, the receipt may have the
+        position in `region` only.
         """
         self._require_held()
         check_connection_name(owner)

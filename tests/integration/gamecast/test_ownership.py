@@ -216,6 +216,54 @@ async def test_after_a_lost_answer_each_step_is_done_once(
         assert {mine.position, theirs.position} <= {event.position for event in events}
 
 
+async def test_a_handover_that_others_went_on_from_before_its_answer_is_uncertain(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    publish = Owners.publish
+    async with gamecast.connect(memory_url(), name="one") as one:
+        mine = await one.authority("forest", "goblin")
+
+        async def lossy(
+            self: Owners, regions: tuple[str, ...], payload: Any, key: str | None, only_if: Mapping[Any, str | None]
+        ) -> Receipt:
+            monkeypatch.setattr(Owners, "publish", publish)
+            handed = await publish(self, regions, payload, key, only_if)
+            await one.authority("forest", "goblin", after=handed.position)
+            raise PublishUncertain
+
+        monkeypatch.setattr(Owners, "publish", lossy)
+        with pytest.raises(PublishUncertain, match="has another owner by now"):
+            await mine.hand_to("other", to="river")
+        assert not mine.is_held
+        with pytest.raises(Conflict):
+            await mine.publish("late")
+
+
+async def test_where_no_node_can_tell_a_lost_answer_stays_uncertain(monkeypatch: pytest.MonkeyPatch) -> None:
+    publish = Owners.publish
+
+    async def lossy(
+        self: Owners, regions: tuple[str, ...], payload: Any, key: str | None, only_if: Mapping[Any, str | None]
+    ) -> Receipt:
+        await publish(self, regions, payload, key, only_if)
+        raise PublishUncertain
+
+    async def untold(self: Owners, region: str, key: str, claim: str) -> str | None:
+        raise gamecast.Unreachable
+
+    async with gamecast.connect(memory_url(), name="one") as one:
+        await one.subscribe("forest")
+        monkeypatch.setattr(Owners, "publish", lossy)
+        monkeypatch.setattr(Owners, "_position_of", untold)
+        with pytest.raises(PublishUncertain):
+            await one.authority("forest", "goblin")
+        monkeypatch.undo()
+        # Its event shows that it was accepted, and its position is the way on.
+        claim = await next_event(one)
+        assert (claim.key, claim.sender) == ("owner:goblin", "one")
+        await (await one.authority("forest", "goblin", after=claim.position)).publish("here")
+
+
 async def test_a_claim_that_is_cancelled_is_given_back(network: Network) -> None:
     one = await network.connect("one")
     await one.publish("forest", "begins")
