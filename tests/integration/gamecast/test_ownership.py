@@ -406,9 +406,11 @@ async def faults_of(network: Network, kind: str, stack: AsyncExitStack) -> Fault
         async def disconnect(random: Random) -> None:
             name = f"s{random.randrange(3)}"
             faults(network.url.partition("?")[0]).disconnect(name)
-            for _ in range(random.randrange(20)):
-                await asyncio.sleep(0)
-            faults(network.url.partition("?")[0]).reconnect(name)
+            try:
+                for _ in range(random.randrange(20)):
+                    await asyncio.sleep(0)
+            finally:
+                faults(network.url.partition("?")[0]).reconnect(name)
 
         return disconnect
     servers = [redis.asyncio.Redis.from_url(url, single_connection_client=True) for url in network.urls]
