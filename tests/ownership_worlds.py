@@ -35,10 +35,9 @@ class Server:
         self.following = asyncio.create_task(self._follow())
 
     async def stop(self) -> None:
-        if self.following is not None:
-            self.following.cancel()
-            with suppress(asyncio.CancelledError):
-                await self.following
+        while self.following is not None and not self.following.done():
+            self.following.cancel()  # again, where a call that was to be broken off has taken it for that
+            await asyncio.wait([self.following], timeout=1)
 
     async def _follow(self) -> None:
         random = self.world.random
