@@ -34,7 +34,7 @@ ERRORS = """\
 that an error belongs to; `except` a kind to catch all errors of that kind.
 """
 
-CONNECTING = "connect", "Client", "share", "Shared", "ProtocolClient"
+CONNECTING = "connect", "Client", "Authority", "share", "Shared", "ProtocolClient"
 ITEMS = (
     "Event",
     "JointEvent",

@@ -267,7 +267,7 @@ class Ack(Sent):
         Field(description="Of an event of several regions: its position in each; only in the first if repeated."),
     ] = MISSING
     repeated: Annotated[Literal[True], Field(description="It had been published before the connection was lost.")] = (
-        None
+        MISSING
     )
 
 
