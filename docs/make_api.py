@@ -40,6 +40,7 @@ ITEMS = (
     "JointEvent",
     "Gap",
     "State",
+    "Presence",
     "Update",
     "Receipt",
     "JointReceipt",
