@@ -436,11 +436,21 @@ async def played(kind: str, seed: int, steps: int) -> tuple[list[Event], World]:
             events = await world.play(clients, observer, steps)
         # It goes on: what anybody left can be taken over.
         for region, entity in (("forest", "goblin"), ("river", "wolf")):
-            try:
-                await observer.authority(region, entity)
-            except Conflict as left:
-                await observer.authority(region, entity, after=left.position)
+            await taken_over(observer, region, entity)
         return events, world
+
+
+async def taken_over(client: Client, region: str, entity: str) -> None:
+    """Own an entity, whatever of others is still on its way."""
+    after: str | None = None
+    async with patience(20):
+        while True:
+            try:
+                await client.authority(region, entity, after=after)
+            except Conflict as conflict:
+                after = conflict.position
+            else:
+                return
 
 
 @pytest.mark.parametrize(
