@@ -34,12 +34,13 @@ ERRORS = """\
 that an error belongs to; `except` a kind to catch all errors of that kind.
 """
 
-CONNECTING = "connect", "Client", "share", "Shared", "ProtocolClient"
+CONNECTING = "connect", "Client", "Authority", "share", "Shared", "ProtocolClient"
 ITEMS = (
     "Event",
     "JointEvent",
     "Gap",
     "State",
+    "Presence",
     "Update",
     "Receipt",
     "JointReceipt",

@@ -53,7 +53,7 @@ def _sections() -> Iterator[str]:
 def _tables(described: dict[str, Any], names: list[str]) -> Iterator[str]:
     for name in names:
         it = described[name]
-        kind = it["properties"].get("type", {}).get("enum", [None])[0]
+        kind = it["properties"].get("type", {}).get("const")
         yield f"### {name}\n" if kind is None else f"### {kind}\n"
         yield it["description"] + "\n"
         yield from _rows(
@@ -90,7 +90,8 @@ def _kind(of: dict[str, Any]) -> str:
     if of.get("type") == "array":
         return f"list of {_kind(of['items'])}"
     if of.get("type") == "object":
-        return f"{{name: {_kind(of['additionalProperties'])}}}"
+        inner = of["additionalProperties"]
+        return "object" if inner is True else f"{{name: {_kind(inner)}}}"
     if "pattern" in of:
         return "position"
     return str(of.get("type", "any JSON"))
@@ -134,7 +135,8 @@ def _typed(of: dict[str, Any]) -> str:
         inner = _typed(of["items"])
         return f"({inner})[]" if "|" in inner else f"{inner}[]"
     if of.get("type") == "object":
-        return f"{{ [key: string]: {_typed(of['additionalProperties'])} }}"
+        inner = of["additionalProperties"]
+        return f"{{ [key: string]: {'Json' if inner is True else _typed(inner)} }}"
     if "pattern" in of:
         return "Position"
     return {"integer": "number", None: "Json"}.get(of.get("type"), str(of.get("type")))

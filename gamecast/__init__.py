@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from gamecast.version import __version__ as __version__
 
 if TYPE_CHECKING:
+    from gamecast.client.authority import Authority
     from gamecast.client.client import Client
     from gamecast.client.configuration import Limits, WhenBehind, WhenFull
     from gamecast.client.connecting import connect
@@ -63,6 +64,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AuthenticationFailed",
+    "Authority",
     "BufferFull",
     "CannotPersist",
     "CannotWrite",
@@ -123,6 +125,7 @@ __all__ = [
 ]
 
 _MODULES = {
+    "Authority": "client.authority",
     "Client": "client.client",
     "Event": "event",
     "Gap": "event",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from gamecast.holding import HOLD_BOUNDS_MS, NOTHING_HELD, HoldTimes
@@ -132,7 +133,7 @@ class State(_AState):
     """
 
     if not TYPE_CHECKING:
-        __slots__ = ("incomplete", "positions", "values")
+        __slots__ = ("incomplete", "positions", "present", "values")
 
     positions: dict[str, str]  # of an event, it is a property
 
@@ -141,7 +142,11 @@ class State(_AState):
         return object.__new__(cls)
 
     def __init__(
-        self, values: Mapping[str, Mapping[str, Event]], positions: dict[str, str], incomplete: frozenset[str]
+        self,
+        values: Mapping[str, Mapping[str, Event]],
+        positions: dict[str, str],
+        incomplete: frozenset[str],
+        present: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
     ) -> None:
         self.values = values
         """Region → key → the last event that named it, with `Event.replayed` set."""
@@ -149,6 +154,8 @@ class State(_AState):
         """Region → the position that its state is as of."""
         self.incomplete = incomplete
         """Regions that may have keys which are not here: their node has lost some, or has no value of some."""
+        self.present = present
+        """Region that is subscribed to with presence → name → what it says of itself: who was there."""
 
     def without(self, regions: Container[str]) -> State | None:
         """Return it without some regions, None if there is none left."""
@@ -156,7 +163,8 @@ class State(_AState):
         if not left:
             return None
         values, positions = {one: self.values[one] for one in left}, {one: self.positions[one] for one in left}
-        return State(values, positions, self.incomplete.intersection(left))
+        present = {region: roster for region, roster in self.present.items() if region in values}
+        return State(values, positions, self.incomplete.intersection(left), present)
 
     def __repr__(self) -> str:
         return f"State({self.values!r}, {self.positions!r}, {self.incomplete!r})"

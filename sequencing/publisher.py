@@ -606,7 +606,8 @@ class Publisher(Generic[Token]):
         if frame.kind in CARRIES_EVENTS:
             state.accepted = epoch, lasts[0]
         for each, part, last in zip(states[1:], frame.extras.also, lasts[1:], strict=True):
-            each.next, each.accepted = part.first + frame.count, (epoch, last)
+            each.next = part.first + frame.count
+            each.accepted = epoch, last
         if self._wait is not None and frame.kind is FrameKind.EVENTS:
             self._go_on(self._wait.answered(frame.region, frame.first + frame.count - 1, epoch, lasts[0]))
         first, *others = [last - frame.count + 1 for last in lasts]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any, get_args
 
-import msgspec
+from pydantic.json_schema import models_json_schema
 
 from adapters.gateway import httpschema, schema
 from adapters.gateway.refusal import CLOSES, MEANINGS
@@ -33,15 +33,28 @@ _READING = 400, 401, 403, 429, 503
 
 def schemas(types: tuple[Any, ...]) -> dict[str, dict[str, Any]]:
     """Return the JSON schemas of some types and of all that they need, by name."""
-    _, components = msgspec.json.schema_components(types, ref_template=REFERENCE + "{name}")
+    _, made = models_json_schema([(each, "validation") for each in types], ref_template=REFERENCE + "{model}")
+    components: dict[str, dict[str, Any]] = {name: _tidied(each) for name, each in made["$defs"].items()}
     for name, choices in schema.EXACTLY_ONE.items():
         if name in components:
             alternatives = [{"oneOf": [{"required": [field]} for field in fields]} for fields in choices]
             components[name] |= alternatives[0] if len(alternatives) == 1 else {"allOf": alternatives}
     for component in components.values():
-        component.pop("title", None)
         component.pop("additionalProperties", None)  # unknown fields are ignored, on both sides
     return dict(sorted(components.items()))
+
+
+def _tidied(part: Any) -> Any:
+    """Return a schema without titles, and without defaults that only say that a field may be missing."""
+    if isinstance(part, list):
+        return [_tidied(each) for each in part]
+    if not isinstance(part, dict):
+        return part
+    is_fields = "properties" not in part and all(isinstance(each, dict) for each in part.values())
+    kept = part if is_fields else {name: each for name, each in part.items() if name != "title"}
+    if kept.get("default", 0) is None:
+        kept = {name: each for name, each in kept.items() if name != "default"}
+    return {name: _tidied(each) for name, each in kept.items()}
 
 
 @cache
@@ -131,7 +144,7 @@ def asyncapi() -> dict[str, Any]:
         "components": {
             "messages": {
                 name: {
-                    "name": described[name]["properties"]["type"]["enum"][0],
+                    "name": described[name]["properties"]["type"]["const"],
                     "summary": described[name]["description"],
                     "payload": {"$ref": REFERENCE + name},
                 }

@@ -77,6 +77,14 @@ def _places_of(event: Any) -> dict[str, Any]:
     return {"regions": event.regions, "positions": event.positions}
 
 
+def encode_presence(item: Any) -> bytes:
+    """Return who arrives or leaves in the encoding of clients."""
+    said = {"name": item.name, "here": item.is_here, "info": item.info}
+    return orjson.dumps(
+        {"region": item.region, "position": position_text((item.epoch, item.sequence)), "presence": said}
+    )
+
+
 def encode_unreadable(event: Any, reason: str) -> bytes:
     """Return an encoded gap in the place of an event."""
     gap = encode_gap(event.region, event.epoch, event.sequence, event.sequence, reason)

@@ -12,9 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
-import msgspec
 import orjson
-from msgspec import UNSET
+from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from adapters.gateway import schema
 from adapters.gateway.ports import Since
@@ -29,7 +28,7 @@ from sequencing.names import check_event_key, check_key
 
 SUBPROTOCOL = "gamecast.v1"
 
-T = TypeVar("T")
+T = TypeVar("T", bound=BaseModel)
 Position = tuple[int, int]
 """Epoch and sequence."""
 
@@ -58,6 +57,8 @@ class Subscribe:
     since: Since | None
     state: bool = False
     """Whether the state of the regions is to come first."""
+    presence: Mapping[str, Any] = field(default_factory=dict)
+    """Region → what others are to see of the client there, or "watch"."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,9 +157,8 @@ def message_id(document: Any) -> str | int | None:
     """Return the id of a message, None if it has no valid id."""
     given = document.get("id") if isinstance(document, dict) else None
     try:
-        valid: str | int | None = msgspec.convert(_integers(given), schema.Id)
-        return valid
-    except msgspec.ValidationError:
+        return _ID.validate_python(_integers(given))
+    except ValidationError:
         return None
 
 
@@ -168,11 +168,11 @@ def read_payload(document: Mapping[str, Any]) -> tuple[Any, int]:
 
 
 def _content(given: schema.Content) -> tuple[Any, int]:
-    if (given.payload is UNSET) == (given.base64 is UNSET):
+    if ("payload" in given.model_fields_set) == ("base64" in given.model_fields_set):
         raise Refusal(Code.INVALID_PAYLOAD, "an event must have either payload (any JSON) or base64 (bytes)")
-    if given.base64 is not UNSET:
+    if "payload" not in given.model_fields_set:
         try:
-            raw = base64.b64decode(given.base64, validate=True)
+            raw = base64.b64decode(given.base64 or b"!", validate=True) if given.base64 != "" else b""
         except (ValueError, binascii.Error) as error:
             raise Refusal(Code.INVALID_PAYLOAD, f"base64 must be a base64 string: {error}") from error
         return raw, len(raw)
@@ -202,9 +202,9 @@ def _publication(
 
 def _places(given: schema.PlacedPublication) -> tuple[str, tuple[str, ...]]:
     """Return the region of an event, and its ``regions`` if it lists them: then the first; raises `Refusal`."""
-    if given.regions is UNSET:
-        return read_region(None if given.region is UNSET else given.region), ()
-    if given.region is not UNSET:
+    if given.regions is None:
+        return read_region(given.region), ()
+    if given.region is not None:
         raise Refusal(Code.MALFORMED, "an event must have either a region or regions, not both")
     regions = tuple(map(read_region, given.regions))
     if len(set(regions)) < len(regions):
@@ -218,10 +218,10 @@ def _about(given: schema.Publication, regions: Sequence[str]) -> dict[str, Any]:
     ``regions``: where the event lists them. Then the conditions are of (region, key) each.
     """
     about: dict[str, Any] = {}
-    if given.key is not UNSET and given.key is not None:
+    if given.key is not None:
         about["key"] = _key(given.key, check_event_key)
     only_if = given.only_if
-    if only_if is UNSET:
+    if "only_if" not in given.model_fields_set:
         return about
     if isinstance(only_if, dict):
         about["only_if"] = _conditions(only_if, regions) if regions else _simple_conditions(only_if)
@@ -315,7 +315,12 @@ def _subscribe(given: schema.Subscribe) -> Subscribe:
             Code.MALFORMED, "subscribe with state, to begin with the regions as they are now, or with since, not both"
         )
     since = None if given.since is None else _since(given.since, regions)
-    return Subscribe(given.id, regions, since, given.state)
+    presence = given.presence or {}
+    if not presence.keys() <= set(regions):
+        raise Refusal(Code.MALFORMED, "presence must name regions of the message")
+    if presence and not (given.state or isinstance(since, dict)):
+        raise Refusal(Code.MALFORMED, "presence needs state, to begin with who is there, or since with positions")
+    return Subscribe(given.id, regions, since, given.state, presence)
 
 
 def _unsubscribe(given: schema.Unsubscribe) -> Unsubscribe:
@@ -362,19 +367,20 @@ def _since(since: int | str | dict[str, int | str], regions: Sequence[str]) -> S
 def _shaped(document: Mapping[str, Any], kind: type[T]) -> T:
     """Return a document as a type of the schema; raises `Refusal` if it has another shape."""
     try:
-        return msgspec.convert(_whole(document), kind)
-    except msgspec.ValidationError as error:
-        named = _FIELD.search(str(error)) or _LACKING.search(str(error))
-        inside = named.group(1) if named else ""
-        name = inside.removesuffix("[")
+        return kind.model_validate(_whole(document))
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        name, *inside = map(str, first["loc"])
+        is_element = any(part.isdecimal() for part in inside)
         given = document.get(name)
-        code, must = _MUST.get(inside) or _MUST.get(name, _OTHER)
-        raise Refusal(
-            code, must.format(name=name, given=str(given)[:40], kind=_kind(given), error=str(error)[:200])
-        ) from error
+        code, must = (_MUST.get(f"{name}[") if is_element else None) or _MUST.get(name, _OTHER)
+        where = ".".join((name, *inside))
+        told = f"{where}: {first['msg']}"
+        said = must.format(name=name, given=str(given)[:40], kind=_kind(given), error=told[:200])
+        raise Refusal(code, said) from error
 
 
-_FIELD, _LACKING = re.compile(r"\$\.(\w+\[?)"), re.compile(r"missing required field `(\w+)`")
+_ID: TypeAdapter[int | str | None] = TypeAdapter(schema.Id, config={"strict": True})
 _A_POSITION = "{name} must have positions, each a string like '3-120', not {given!r}"
 _MUST: Mapping[str, tuple[Code, str]] = {
     "protocol": (Code.MALFORMED, f"this gateway speaks protocol {PROTOCOL}, not {{given!r}}"),
@@ -396,6 +402,7 @@ _MUST: Mapping[str, tuple[Code, str]] = {
     "state": (Code.MALFORMED, "state must be true or false"),
     "updates": (Code.MALFORMED, "updates must be true or false in a hello, and else a list of at least one: {error}"),
     "updates[": (Code.MALFORMED, "an update has region, key, and payload or base64: {error}"),
+    "presence": (Code.MALFORMED, 'presence must be an object: region to an object, or to "watch"'),
     "retry": (Code.MALFORMED, "retry must be true or false"),
     "after": (Code.MALFORMED, _A_POSITION),
     "only_if": (Code.MALFORMED, _A_POSITION),

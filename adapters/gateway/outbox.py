@@ -187,7 +187,7 @@ class Outbox:
         if isinstance(item, RegionState):
             self._tell_state(item, place)
             return
-        if not isinstance(item, self._gateway.access.event_type):
+        if not isinstance(item, self._gateway.access.event_type) and not hasattr(item, "is_here"):
             self._gateway.metrics.gap()
         # A region that was joined only for a retry is not sent, and not named.
         if (seen := visible(item, self._caller.regions)) is not None:

@@ -56,6 +56,12 @@ class Connection(Protocol):
         ``region``: a tuple of several publishes the event to all of them at once.
         """
 
+    def watch_presence(self, *regions: str) -> None:
+        """Have who arrives and leaves come with the events of regions that are joined next, with their state or not."""
+
+    async def arrive(self, regions: Mapping[str, Mapping[str, Any]]) -> None:
+        """Say to others that this connection is in regions, and what it says of itself."""
+
     def update(self, region: str, key: str, payload: Any, *, position: str | None = ...) -> None:
         """Tell others the newest value of a key; ``position``: up to where its maker had seen the region."""
 

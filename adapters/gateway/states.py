@@ -36,6 +36,7 @@ class RegionState:
         self.region = region
         self._position: str = state.positions[region]
         self._more = {"incomplete": True} if region in state.incomplete else {}
+        self._present = {"present": state.present[region]} if region in state.present else {}
         self._values = iter(state.values[region].items())
         self._number = 0
         self._next = self._encoded_next()
@@ -64,7 +65,9 @@ class RegionState:
 
     def _item(self, values: bytes, *, is_last: bool) -> bytes:
         parts = {} if is_last and not self._number else {"part": self._number, "more": not is_last}
-        fields = {"region": self.region, "position": self._position if is_last else None, **parts, **self._more}
+        present = self._present if is_last else {}
+        about = {"region": self.region, "position": self._position if is_last else None}
+        fields = {**about, **parts, **self._more, **present}
         return orjson.dumps({**fields, "state": orjson.Fragment(b"{" + values + b"}")})
 
     def _encoded_next(self) -> bytes | None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 
+import orjson
+
 from adapters.gateway.caller import Caller
 from adapters.gateway.ended import ENDS_CONNECTION
 from adapters.gateway.eventmessages import position_text
@@ -15,6 +17,9 @@ from adapters.gateway.parked import ParkedSession
 from adapters.gateway.refusal import Code, Refusal
 from adapters.gateway.resumption import Resumption
 from sequencing.errors import GamecastError, TooSlow, UsageError
+
+PRESENCE_BYTES_MAX = 4_096
+"""What a client says of itself, as JSON: all others in the region keep it."""
 
 COMMANDS_MAX = 64
 """Subscribes and unsubscribes that wait for earlier ones; at this limit nothing more is read."""
@@ -36,6 +41,7 @@ class Subscriptions:
             if len(self._caller.regions | set(message.regions)) > most:
                 raise Refusal(Code.LIMIT, f"a session may have at most {most} regions", status=429)
             await self._gateway.hooks.subscribe(self._caller.grant, message.regions, **self._caller.asker)
+            self._require_presence(message)
             if message.since is not None or message.state:
                 self._gateway.subject(self._caller.grant).require_history()
             if message.since is not None:
@@ -44,6 +50,21 @@ class Subscriptions:
             self._caller.regions |= set(message.regions)
         self._resumption.move_begins()
         await self._commands.put(message)
+
+    def _require_presence(self, message: Subscribe) -> None:
+        """Raise `Refusal` if the client may not say that it is there, which is an event in each region."""
+        limits, arrivals = self._gateway.settings.limits, 0
+        for region, info in message.presence.items():
+            if info == "watch":
+                continue
+            arrivals += 1
+            self._caller.grant.require_write(region)
+            size = len(orjson.dumps(info))
+            if size > PRESENCE_BYTES_MAX or size > limits.payload_bytes_max:
+                told = f"what a client says of itself has {size} bytes, and the limit is {PRESENCE_BYTES_MAX}"
+                raise Refusal(Code.TOO_LARGE, told, status=413)
+        if arrivals:
+            self._gateway.subject(self._caller.grant).require_events(arrivals)
 
     async def until_done(self) -> None:
         """Wait until all queued messages are done."""
@@ -82,16 +103,30 @@ class Subscriptions:
     async def _carry_out(self, message: Subscribe | Unsubscribe, place: ParkedSession) -> None:
         if isinstance(message, Subscribe):
             self._caller.regions |= set(message.regions)  # an earlier message may have left them
-            if message.state:
-                positions = await self._begin(message.regions, place)
-            else:
-                positions = await place.connection.subscribe(*message.regions, since=message.since)
+            positions = await self._join(message, place)
             place.sent.joined({region: position_of(position) for region, position in positions.items()})
             self._reply_subscribed(message, positions)
             self._gateway.audit.note("subscribed", **self._caller.ids, regions=list(message.regions))
         else:
             await self._leave(message.regions, place)
             self._outbox.reply("unsubscribed", message.id, regions=list(message.regions))
+
+    async def _join(self, message: Subscribe, place: ParkedSession) -> dict[str, str]:
+        if message.presence:
+            place.connection.watch_presence(*message.presence)
+        if message.state:
+            positions = await self._begin(message.regions, place)
+        else:
+            positions = await place.connection.subscribe(*message.regions, since=message.since)
+        coming = {region: info for region, info in message.presence.items() if info != "watch"}
+        try:
+            await place.connection.arrive(coming)
+        except ENDS_CONNECTION:
+            raise
+        except GamecastError:
+            await self._leave(message.regions, place)
+            raise
+        return positions
 
     async def _begin(self, regions: tuple[str, ...], place: ParkedSession) -> dict[str, str]:
         """Join regions and begin with their state; return when all of it has been given to the outbox.

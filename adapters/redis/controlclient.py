@@ -6,12 +6,15 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager, suppress
+from typing import TYPE_CHECKING
 
-from adapters.presence import Presence
 from adapters.redis.control import RedisControl
 from sequencing.errors import GamecastError, NetworkRestarted, NoLeader, Superseded, network_restarted_message
 from sequencing.plan import Plan
 from sequencing.record import Pair, Request
+
+if TYPE_CHECKING:
+    from adapters.presence import Presence
 
 logger = logging.getLogger("gamecast")
 

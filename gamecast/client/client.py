@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 from adapters.network import Network
 from gamecast.arguments import checked_handler, pairs_of
+from gamecast.client.authority import Authority, Owners
 from gamecast.client.closing import CLOSE_S_MAX, FOLLOWING_ENDS_S, HALVES_END_S, close_until, until
 from gamecast.client.configuration import Configuration
 from gamecast.client.following import Following
@@ -237,6 +238,19 @@ class Client:
                 await presences.arrive([region for region in begins if incoming.follows(region)], dict(presence))
         return {region: f"{epoch}-{sequence}" for region, (epoch, sequence) in begins.items()}
 
+    def watch_presence(self, *regions: str) -> None:
+        """Have `Presence` items come with what is replayed, and follows, of regions that are resumed with ``since``.
+
+        For who knows already who was there at these positions, like a gateway's client: `present` does not.
+        """
+        self._presences_for((), None, "watch")
+        self._working()[1].watch_presence(regions, partly=True)
+
+    async def arrive(self, regions: Mapping[str, Mapping[str, Any]]) -> None:
+        """Say to others that this connection is in regions that it is subscribed to, as ``presence`` of `subscribe`."""
+        for region, info in regions.items():
+            await self._presences_for((), None, info).arrive([region], info)
+
     def present(self, region: str) -> dict[str, Any]:
         """Return who is in a region, name → what it says of itself, as of what was taken.
 
@@ -368,6 +382,33 @@ class Client:
         if self._outgoing is None:
             raise NotConnected
         return self._outgoing.publish_batch(events)
+
+    async def authority(self, region: str, entity: str, *, after: str | None = None) -> Authority:
+        """Become the owner of an entity: the only connection that publishes for it. Use the result with ``async with``.
+
+        This publishes an event that sets the key ``owner:ENTITY`` of the region. Raises `Conflict` if the entity has an
+        owner: ``position`` of the error is that of the event which made it the owner. The region need not be subscribed
+        to.
+
+        ``after``: that position, to take over from an owner that is gone, or from an earlier connection of this name.
+        Of all that try, one succeeds. The owner before is refused from then on, also if it is alive. Raises `Conflict`
+        if the entity has been claimed, handed over or released since.
+
+        Raises `PublishUncertain` if the outcome stays unknown after it was tried twice: if it was accepted, the event
+        with that key and this name as its sender comes to subscribers, and its position is for ``after``. A claim whose
+        caller is cancelled is given back. Otherwise raises as `publish` does.
+        """
+        return await Owners(self.name, self._working()[0], self._network).claim(region, entity, after)
+
+    async def accept(self, event: object) -> Authority | None:
+        """Accept an entity that a delivered event hands to this client; None if it hands none to it, or not any more.
+
+        Call it with what iteration returns, and with the values of a `State`. `Authority.hand_to` publishes such
+        events. Accepting is a claim ``after`` the event: of several connections of one name, and of several calls, one
+        gets the authority. The key that the entity has in the region it came from is deleted then. Raises as
+        `authority` does, but for `Conflict`.
+        """
+        return await Owners(self.name, self._working()[0], self._network).accept(event)
 
     def update(self, region: str, key: str, payload: Any, *, position: str | None = None) -> None:
         """Tell those who follow a region the newest value of a key: for positions and animations, many times a second.

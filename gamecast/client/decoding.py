@@ -59,6 +59,8 @@ class EventDecoder:
         """Region → epoch, first and last of what was decoded last; None if it is not asked for."""
         self._rosters: dict[str, dict[str, Any]] = {}
         """Region of which presence is delivered → name → what it says of itself."""
+        self._partly: set[str] = set()
+        """Those of them whose roster is not known from the beginning: a leave may be of somebody who came before."""
         self._had = Had(self._passed)
         self.delivered_events = 0
         self.gaps = 0
@@ -115,6 +117,7 @@ class EventDecoder:
             self._rosters.pop(region, None)
             if self._places is not None:
                 self._places.pop(region, None)
+            self._partly.discard(region)
 
     def not_taken(self, first: Mapping[str, Position], kept: Iterable[Place], dropped: Iterable[Place]) -> None:
         """Note what the application was not given of regions that were left: from the first position of each on.
@@ -154,7 +157,8 @@ class EventDecoder:
             self._states[region] = position, last_value
             self._note(region, last_value[0], last_value[1], last_value[1])
         positions = {region: f"{epoch}-{last}" for region, ((epoch, last), _) in standing.snapshots.items()}
-        batch.append(State(values, positions, frozenset(incomplete)))
+        present = {region: dict(self._rosters[region]) for region in values if region in self._rosters}
+        batch.append(State(values, positions, frozenset(incomplete), present))
 
     def decode(
         self,
@@ -238,15 +242,18 @@ class EventDecoder:
                     self._note(other, event.epoch, number, number)
                 yield JointEvent(*event, tuple((part.region, part.last - behind) for part in here), everywhere)
 
-    def watch(self, regions: Iterable[str]) -> None:
-        """Deliver who arrives in some regions, and who leaves."""
+    def watch(self, regions: Iterable[str], *, partly: bool) -> None:
+        """Deliver who arrives in some regions, and who leaves; ``partly``: who is there already will not be known."""
         for region in regions:
             self._rosters.setdefault(region, {})
+            if partly:
+                self._partly.add(region)
 
     def unwatch(self, regions: Iterable[str]) -> None:
         """Deliver that no more."""
         for region in regions:
             self._rosters.pop(region, None)
+            self._partly.discard(region)
 
     def roster(self, region: str) -> dict[str, Any] | None:
         """Return who is in a region, name → what it says of itself; None if nothing is delivered of that."""
@@ -261,7 +268,7 @@ class EventDecoder:
             elif (roster := self._rosters.get(event.region)) is not None:
                 name, is_here = key.removeprefix(PRESENT), event.payload is not None
                 before = roster.pop(name, None)
-                if not is_here and before is None:
+                if not is_here and before is None and event.region not in self._partly:
                     continue  # it had not arrived
                 info = info_in(event.payload) if is_here else before
                 if is_here:

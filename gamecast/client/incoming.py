@@ -181,13 +181,16 @@ class Incoming:
         begun = self._begins.get(region)
         return self._decoder.has_passed(region, position) or (begun is not None and begun >= position)
 
-    def watch_presence(self, regions: Iterable[str]) -> None:
+    def watch_presence(self, regions: Iterable[str], *, partly: bool = False) -> None:
         """Deliver who arrives in some regions, and who leaves; before they are subscribed to, else raises
-        `UsageError`."""
+        `UsageError`.
+
+        ``partly``: who is there already is known elsewhere, as of where the regions are resumed.
+        """
         watched = checked_regions(regions, "subscribe")
-        if known := watched & self._session.wanted:
+        if not partly and (known := watched & self._session.wanted):
             raise UsageError(f"{min(known)!r} is subscribed to already: unsubscribe first to hear who is there")
-        self._decoder.watch(watched)
+        self._decoder.watch(watched, partly=partly)
 
     def unwatch_presence(self, regions: Iterable[str]) -> None:
         """Take `watch_presence` back where regions are not subscribed to after all."""

@@ -7,11 +7,11 @@ import json
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from io import StringIO
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
 import aiohttp
-import msgspec
 from aiohttp import web
+from pydantic import Field, TypeAdapter
 
 from adapters.gateway import schema
 from adapters.gateway.application import make_application
@@ -97,13 +97,17 @@ async def running_gateway(
         yield Running(url, application, audit)
 
 
+SERVER_MESSAGE: TypeAdapter[Any] = TypeAdapter(Annotated[schema.ServerMessage, Field(discriminator="type")])
+
+
 def check_sent(said: dict[str, Any]) -> None:
     """Check that a message of a gateway is as in the schema, with no other field."""
-    message = msgspec.convert(said, schema.ServerMessage)
+    message: Any = SERVER_MESSAGE.validate_python(said)
     if isinstance(message, schema.Events):
         for item in message.events:
-            kind = schema.State if "state" in item else schema.Gap if "gap" in item else schema.Event
-            checked = msgspec.convert(item, kind)
+            kinds = {"state": schema.State, "gap": schema.Gap, "presence": schema.PresenceItem}
+            kind: Any = next((kind for field, kind in kinds.items() if field in item), schema.Event)
+            checked = kind.model_validate(item)
             for fields in schema.EXACTLY_ONE.get(kind.__name__, ()):
                 assert sum(field in item for field in fields) == 1, item
             if isinstance(checked, schema.State):

@@ -54,6 +54,21 @@ export interface GamecastState<P = unknown> {
   state: { [key: string]: StateValue<P> };
   /** The network has lost keys of the region. */
   incomplete?: true;
+  /** With `presence`: name to what it says of itself. */
+  present?: { [name: string]: { [key: string]: Payload } };
+}
+
+/** Somebody arrives in a region, or leaves it, in its place among the events: nothing more of that stay follows. */
+export interface GamecastPresence {
+  region: string;
+  position: Position;
+  presence: {
+    name: string;
+    /** Whether it arrives. */
+    here: boolean;
+    /** What it says of itself; of a leave, what it had said, if that is known. */
+    info: { [key: string]: Payload };
+  };
 }
 
 /** The newest value of a key, by one sender; others may have been lost. */
@@ -137,13 +152,21 @@ export interface HistoryPage<P = unknown> {
 }
 
 export type SubscribeOptions =
-  | { since?: Since | null | undefined; state?: false | undefined }
-  | { since?: null | undefined; state: boolean };
+  | { since?: Since | null | undefined; state?: false | undefined; presence?: null | undefined }
+  | {
+      since?: null | undefined;
+      state?: boolean;
+      /** What others see of this client in the regions, and it of them; "watch": only the latter. The state comes first. */
+      presence?: { [key: string]: Payload } | "watch" | null | undefined;
+    };
 
 export interface Handlers<P = unknown> {
   event: (event: GamecastEvent<P>) => unknown;
   gap: (gap: GamecastGap) => unknown;
   state: (state: GamecastState<P>) => unknown;
+  presence: (presence: GamecastPresence) => unknown;
+  /** If the client is connected already, the first such handler makes it connect again. */
+  update: (update: GamecastUpdate<P>) => unknown;
 }
 
 export interface ClientHandlers<P = unknown> extends Handlers<P> {
@@ -184,6 +207,8 @@ export class Client<P = unknown, State = never> implements AsyncIterable<Gamecas
   /** With `state`, the keys of each region come first, as a `GamecastState` in its place among the events. */
   subscribe(regions: string | Iterable<string>, options?: SubscribeOptions): Promise<{ [region: string]: Position }>;
   unsubscribe(regions: string | Iterable<string>): Promise<void>;
+  /** Who is in a region that was subscribed to with `presence`, as of what was handled. */
+  present(region: string): { [name: string]: { [key: string]: Payload } };
   /** To one region, or to several at once. */
   publish(region: string | Iterable<string>, payload: P, about?: About): Promise<Receipt>;
   /** Tell others the newest value of a key of a region, many times a second: it may be lost, and nothing is stored. But

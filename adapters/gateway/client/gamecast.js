@@ -15,7 +15,7 @@ export const PROTOCOL_VERSION = 1;
 
 const RECONNECT_MS = [50, 100, 250, 500, 1000, 2000, 5000];
 const FINAL = { 4000: "malformed", 1003: "binary", 1009: "too-large", 4003: "denied", 4009: "superseded" };
-const KINDS = ["event", "gap", "state", "update", "status", "error"];
+const KINDS = ["event", "gap", "state", "presence", "update", "status", "error"];
 const QUEUE_MAX = 100_000;
 const CONNECT_TIMEOUT_MS = 10_000;
 const TOKEN_TIMEOUT_MS = 30_000;
@@ -166,7 +166,7 @@ export class Subscription {
     [this.#client, this.#options, this.#inbox, this.#link] = [client, options, inbox, link];
   }
 
-  /** Register a handler: "event", "gap", "state" or "update". Returns a function that removes it. */
+  /** Register a handler: "event", "gap", "state", "presence" or "update". Returns a function that removes it. */
   on(kind, handler) {
     return this.#inbox.on(kind, handler);
   }
@@ -220,6 +220,8 @@ export class Client {
   #joining = new Map();      // id → { regions, since, state, resolve, reject }
   #left = new Set();         // regions that the program unsubscribed from: the welcome's subscribe does not bring them back
   #withState = new Set();    // regions that began with their state
+  #presence = new Map();     // region → what others are to see of this client there, or "watch"
+  #rosters = new Map();      // region → name → what it says of itself
   #states = new Map();       // region → entries of the parts of its state that have come so far
   #leaving = new Map();      // id → { regions, resolve, reject }
   #publishes = new Map();    // id → { region, head, body, sent, after, resolve, reject }
@@ -269,8 +271,10 @@ export class Client {
 
   /** Join regions; resolves with region → position when all later events will be delivered.
    *  With state, the keys of each region come first, as one item with `state` in its place among the events. */
-  subscribe(regions, { since = null, state = false } = {}) {
+  subscribe(regions, { since = null, state = false, presence = null } = {}) {
     return this.#call(this.#joining, (id) => {
+      if (presence !== null && since !== null) throw failure("malformed", "presence begins with the state: not with since");
+      state ||= presence !== null;
       if (state && since !== null) throw failure("malformed", "subscribe with state, or with since, not both");
       const entry = { regions: writable(listOf(regions), since), since, state };
       for (const region of entry.regions) {
@@ -278,9 +282,15 @@ export class Client {
         if (this.#wanted.has(region)) continue;
         this.#wanted.set(region, null);
         this.#withState[state ? "add" : "delete"](region);
+        if (presence !== null) this.#presence.set(region, presence);
       }
       return entry;
     }, (id) => this.#sayJoin(id));
+  }
+
+  /** Who is in a region that was subscribed to with presence: name → what it says of itself, as of what was handled. */
+  present(region) {
+    return Object.fromEntries(this.#rosters.get(region) ?? []);
   }
 
   /** Leave regions. */
@@ -367,7 +377,7 @@ export class Client {
     return answer;
   }
 
-  /** Register a handler: "event", "gap", "state", "update", "error", or "status" ("open", "waiting", "closed"). Returns a
+  /** Register a handler: "event", "gap", "state", "presence", "update", "error", or "status" ("open", "waiting", "closed"). Returns a
    *  function that removes it. */
   on(kind, handler) {
     return this.#inbox.on(kind, handler);
@@ -503,7 +513,7 @@ export class Client {
     // One message for all regions with known positions: two messages would have two cuts.
     const since = this.positions;
     const regions = Object.keys(since);
-    if (regions.length) this.#say({ type: "subscribe", id: "resume", regions, since });
+    if (regions.length) this.#say({ type: "subscribe", id: "resume", regions, since, presence: this.#presenceIn(regions) });
     const given = (welcome.subscribe ?? []).filter((region) => !this.#wanted.has(region) && !this.#left.has(region));
     if (given.length) this.subscribe(given).catch((error) => this.#report(error));
     for (const id of [...this.#joining.keys()]) this.#sayJoin(id, since);
@@ -524,7 +534,12 @@ export class Client {
     if (entry.isResumed) return;
     let { since, state } = entry;
     if (since !== null && typeof since === "object") since = Object.fromEntries(left.map((region) => [region, since[region]]));
-    this.#say({ type: "subscribe", id, regions: left, since: since ?? undefined, state: state || undefined });
+    this.#say({ type: "subscribe", id, regions: left, since: since ?? undefined, state: state || undefined, presence: this.#presenceIn(left) });
+  }
+
+  #presenceIn(regions) {
+    const said = regions.filter((region) => this.#presence.has(region)).map((region) => [region, this.#presence.get(region)]);
+    return said.length ? Object.fromEntries(said) : undefined;
   }
 
   #subscribed({ id, regions }) {
@@ -579,7 +594,9 @@ export class Client {
         if (this.#wanted.has(region)) this.#wanted.set(region, position);
       }
       decode(event);
-      const kind = "state" in event ? "state" : "gap" in event ? "gap" : "event";
+      const kind = "state" in event ? "state" : "gap" in event ? "gap" : "presence" in event ? "presence" : "event";
+      if (event.present) this.#rosters.set(event.region, new Map(Object.entries(event.present)));
+      if (kind === "presence") this.#note(event);
       const regions = event.regions ?? [event.region];
       const own = [...this.#active].filter(([each]) => each.regions.some((region) => regions.includes(region))).map(([, inbox]) => inbox);
       // What is not handled yet waits for a handler: in its subscription, or here if it has none.
@@ -591,6 +608,14 @@ export class Client {
         return this.#end(failure("too-slow", "the program read its events too slowly"));
       }
     }
+  }
+
+  /** Bring a region's roster up to date. */
+  #note({ region, presence: { name, here, info } }) {
+    const roster = this.#rosters.get(region) ?? new Map();
+    if (here) roster.set(name, info);
+    else roster.delete(name);
+    this.#rosters.set(region, roster);
   }
 
   /** Collect the parts of a region's state; with the last one, the item has all of it. */
@@ -661,7 +686,7 @@ export class Client {
 
   #joinAnew(region) {
     if (this.#closed || !this.#wanted.has(region)) return;
-    this.subscribe(region, { state: this.#withState.has(region) }).catch((error) => {
+    this.subscribe(region, { state: this.#withState.has(region), presence: this.#presence.get(region) ?? null }).catch((error) => {
       if (!error.retriable) return this.#lose(region, error);
       setTimeout(() => this.#joinAnew(region), error.retryAfterMs ?? 1000);
     });
@@ -698,6 +723,8 @@ export class Client {
   #forget(region) {
     this.#wanted.delete(region);
     this.#joined.delete(region);
+    this.#presence.delete(region);
+    this.#rosters.delete(region);
   }
 
   /** Reject a call if there is no connection for too long. */

@@ -72,7 +72,6 @@ export interface ErrorBody {
 
 /** A message is refused; or, without an id, the session, before it is closed. */
 export interface ErrorMessage {
-  type: "error";
   code: ErrorCode;
   /** For people. */
   message: string;
@@ -87,6 +86,7 @@ export interface ErrorMessage {
   key?: string;
   /** Of key-conflict: where the key was set last; null: not set. */
   position?: Position | null;
+  type: "error";
   /** That of the message that this answers; missing if it had none. */
   id?: number | string;
 }
@@ -111,7 +111,7 @@ export interface Event {
 /** Events, gaps and states, in their order, across regions too. */
 export interface Events {
   type: "events";
-  events: (Event | Gap | State)[];
+  events: (Event | Gap | State | PresenceItem)[];
 }
 
 /** An event is not published. */
@@ -209,6 +209,22 @@ export interface Pong {
   id?: number | string;
 }
 
+/** Who arrives or leaves. */
+export interface Presence {
+  name: string;
+  /** Whether it arrives. */
+  here: boolean;
+  /** What it says of itself; of a leave, what it had said, if that is known. */
+  info: Json;
+}
+
+/** Somebody arrives in a region, or leaves it. After a leave, nothing more of that stay comes. */
+export interface PresenceItem {
+  region: string;
+  position: Position;
+  presence: Presence;
+}
+
 /** An event to publish. */
 export interface Publication {
   /** Any JSON, nested 64 deep at most. */
@@ -228,7 +244,6 @@ export interface Publications {
 
 /** Publish an event. */
 export interface Publish {
-  type: "publish";
   /** Any JSON, nested 64 deep at most. */
   payload?: Json;
   /** Bytes, in base64. */
@@ -240,6 +255,7 @@ export interface Publish {
   region?: string;
   /** Publish to all of these regions at once, or to none. */
   regions?: string[];
+  type: "publish";
   id?: number | string | null;
   /** The event may have been published before the connection was lost: publish it once. */
   retry?: boolean;
@@ -296,6 +312,8 @@ export interface State {
   part?: number;
   /** Whether another part follows. */
   more?: boolean;
+  /** Where the client asked for presence: name to what it says of itself. In the last part. */
+  present?: { [key: string]: Json };
   /** The network has lost keys that no event has named since. */
   incomplete?: true;
 }
@@ -316,14 +334,14 @@ export interface StateValue {
 /** How a gateway is. */
 export interface Status {
   gateway: string;
-  status: "alive" | "leaving" | "ready" | "unreachable";
+  status: "alive" | "ready" | "leaving" | "unreachable";
   /** What is wrong with the keys for tokens, if anything. */
   keys?: string;
 }
 
 /** The data of one server-sent event. */
 export interface Streamed {
-  events: (Event | Gap | State)[];
+  events: (Event | Gap | State | PresenceItem)[];
 }
 
 /** Follow regions. */
@@ -335,6 +353,8 @@ export interface Subscribe {
   since?: number | Position | { [key: string]: number | Position } | null;
   /** First comes the state of the regions' keys. Not together with since. */
   state?: boolean;
+  /** Regions, with state or since, where others see that this client is there, and what it says of itself; it hears who else arrives and leaves. "watch": only that. */
+  presence?: { [key: string]: { [key: string]: Json } | "watch" } | null;
 }
 
 /** The regions are followed: every event after these positions comes. */
@@ -401,4 +421,4 @@ export interface Welcome {
 
 export type ClientMessage = Hello | Subscribe | Unsubscribe | Publish | SendUpdates | Ping;
 export type ServerMessage = Welcome | Subscribed | Unsubscribed | Acks | Pong | Events | Updates | ErrorMessage;
-export type Item = Event | Gap | State;
+export type Item = Event | Gap | State | PresenceItem;

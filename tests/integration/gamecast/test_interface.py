@@ -44,6 +44,8 @@ class Network:
 
     def __init__(self, url: str, stack: AsyncExitStack, *, is_shared: bool = False) -> None:
         self.url = url
+        self.urls: tuple[str, ...] = (url,)
+        """Of all its servers."""
         self._stack = stack
         self._is_shared = is_shared
         self._shared: dict[Ordering, Shared] = {}
@@ -66,7 +68,9 @@ class Network:
             relays = RedisRelays(servers.urls[0], frozenset({f"n{number}"}))
             relays.start()
             stack.push_async_callback(relays.stop)
-        return cls(servers.urls[0], stack)
+        network = cls(servers.urls[0], stack)
+        network.urls = servers.urls
+        return network
 
     async def connect(
         self, name: str | None = None, *, ordering: Ordering = "acyclic", **options: Unpack[Options]

@@ -30,7 +30,8 @@ MUTATIONS = (
     Mutation(
         "regions are resumed one by one",
         "drops",
-        'if (regions.length) this.#say({ type: "subscribe", id: "resume", regions, since });',
+        'if (regions.length) this.#say({ type: "subscribe", id: "resume", regions, since, '
+        "presence: this.#presenceIn(regions) });",
         "if (regions.length) for (const region of regions) {\n"
         '      this.#say({ type: "subscribe", id: "resume", regions: [region], since: { [region]: since[region] } });\n'
         "    }",
@@ -38,7 +39,7 @@ MUTATIONS = (
     Mutation(
         "the client resumes live, behind what it missed",
         "reset-within-message",
-        'id: "resume", regions, since });',
+        'id: "resume", regions, since, presence: this.#presenceIn(regions) });',
         'id: "resume", regions });',
     ),
     Mutation(

@@ -416,7 +416,7 @@ CASES: dict[str, tuple[str, Any]] = {
         """
         try { open().on("message", () => {}); } catch (error) { out.message = error.message; }
         """,
-        {"message": 'there is no event "message": use one of event, gap, state, status, error'},
+        {"message": 'there is no event "message": use one of event, gap, state, presence, update, status, error'},
     ),
 }
 

@@ -1,0 +1,303 @@
+"""Ownership of entities: one connection at a time publishes for an entity, and the node refuses all others.
+
+There is no protocol behind it: a key of the region, and conditions on it, see `gamecast.client.ownership`. So what a
+paused or disconnected owner sends is refused in the step that would give it a place in the order. No clock is involved.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, Self
+
+from adapters.network import Network
+from gamecast.client.keys import NO_CONDITION, OnlyIf, about_event
+from gamecast.client.outgoing import Outgoing
+from gamecast.client.ownership import Handover, claimed, guarded, handed, handover_of, owner_key, position_of
+from gamecast.event import Receipt
+from sequencing.errors import Conflict, GamecastError, PublishUncertain, Unreachable, UsageError
+from sequencing.names import check_connection_name, check_region
+
+_log = logging.getLogger(__name__)
+
+LOOK_AGAIN_S = 0.02
+LOOKS_MAX = 100
+"""A region that moves to another node is there within some 30 ms."""
+
+
+class Authority:
+    """The right of one connection to publish for an entity in a region. Use `Client.authority` or `Client.accept`.
+
+    It is held from the position of the event that gave it, `position`, until another event sets or deletes the key
+    ``owner:ENTITY``. Between the two, the region has no event that another connection published for the entity by its
+    authority, and after it none of this connection. This is so in the region's order, for all subscribers, and whatever
+    fails: the node that orders the region refuses all others.
+
+    ``async with`` releases the entity at its end, also after an exception. An authority belongs to one connection as it
+    was opened: after `Client.reconnect`, claim again with ``after=authority.position``.
+    """
+
+    def __init__(self, owners: Owners, region: str, entity: str, position: str, state: Any = None) -> None:
+        """Use `Client.authority` or `Client.accept`."""
+        self.region = region
+        """The region in which it holds."""
+        self.entity = entity
+        """The name of the entity."""
+        self.position = position
+        """The fencing token: the position of the event that made this connection the owner."""
+        self.state = state
+        """What the owner before passed to `hand_to`, None after a claim."""
+        self._owners = owners
+        self._key = owner_key(entity)
+        self._ended: Conflict | None = None
+
+    @property
+    def is_held(self) -> bool:
+        """Whether this connection is the owner, as far as it knows: only the node can tell for certain."""
+        return self._ended is None
+
+    async def publish(self, payload: Any, *, key: str | None = None, only_if: OnlyIf = NO_CONDITION) -> Receipt:
+        """Publish an event to the region if this connection still owns the entity. Otherwise as `Client.publish`.
+
+        ``only_if``: further conditions, which must hold as well.
+
+        Raises `Conflict`, with nothing published, if the entity has another owner or none: from then on `is_held` is
+        false, and every call raises it. If a condition of ``only_if`` failed, the error has its key, and the entity
+        stays owned. After `PublishUncertain`, the event may still be published, but only while the entity is owned:
+        never after a handover, a release, or another's claim.
+        """
+        self._require_held()
+        conditions = guarded(self._key, self.position, key, only_if)
+        try:
+            return await self._owners.publish((self.region,), payload, key, conditions)
+        except Conflict as lost:
+            self._note(lost)
+            raise
+
+    async def hand_to(self, owner: str, *, to: str | None = None, state: Any = None) -> Receipt:
+        """Hand the entity to the connection of a name, by one event; return its receipt.
+
+        ``to``: the region into which the entity walks; None: it stays. The event goes to both regions at once, and sets
+        the entity's key in both. Whatever this connection published for the entity precedes it, for every subscriber,
+        and nothing follows it. The new owner begins when it delivers the event: see `Client.accept`. Until then nothing
+        can be published for the entity. If the new owner never accepts, another connection can claim the entity
+        ``after`` the position of this event. ``state``: JSON, which the new owner finds in `state`.
+
+        Raises `Conflict` as `publish` does; also if ``to`` has an entity of this name that is owned: then this one
+        stays owned. Raises `NotTogether` where no event can be in both regions: in causal order, and on several nodes
+        that order double overlaps only. Raises `PublishUncertain` if the outcome stays unknown after it was tried
+        twice; both together are accepted once at most. Then the key's next event shows it; until then, `publish` is
+        safe, and raises `Conflict` if the entity was handed over. After a lost answer, the receipt may have the
+        position in `region` only.
+        """
+        self._require_held()
+        check_connection_name(owner)
+        target = self.region if to is None else check_region(to)
+        conditions: dict[tuple[str, str], str | None] = {(self.region, self._key): self.position}
+        if target != self.region:
+            conditions[target, self._key] = None
+        claim = os.urandom(8).hex()
+        payload = handed(owner, claim, region=self.region, to=target, state=state)
+        try:
+            receipt = await self._owners.decide(tuple(dict.fromkeys((self.region, target))), payload, conditions, claim)
+        except Conflict as lost:
+            self._note(lost)
+            if lost.__cause__ is not None:  # an answer was lost before
+                raise PublishUncertain(
+                    f"{self.entity!r} has another owner by now, and no answer tells whether it was handed to {owner!r} "
+                    "before that"
+                ) from lost
+            raise
+        self._end(receipt.position, f"{self.entity!r} was handed to {owner!r}")
+        return receipt
+
+    async def release(self) -> None:
+        """Give the entity up: its key is deleted, and the first to claim it is its owner. Harmless when repeated.
+
+        It is no error if the entity has another owner by now. Raises `Unreachable`, `PublishUncertain` or
+        `NotConnected` if the node cannot be asked: then the key may stay, for others to claim ``after`` it.
+        """
+        if self._ended is not None:
+            return
+        self._end(None, f"{self.entity!r} was released")
+        await self._owners.delete(self.region, self._key, self.position)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Release the entity. Errors of that are logged if there is an exception already."""
+        try:
+            await self.release()
+        except GamecastError as failed:
+            if kind is None:
+                raise
+            _log.warning("entity %r of region %r was not released: %s", self.entity, self.region, failed)
+
+    def __repr__(self) -> str:
+        held = "held" if self.is_held else "ended"
+        return f"<Authority {held}: {self.entity!r} in {self.region!r} since {self.position}>"
+
+    def _require_held(self) -> None:
+        if self._ended is not None:
+            raise _conflict(self.region, self._key, self._ended.position, str(self._ended))
+
+    def _note(self, lost: Conflict) -> None:
+        if (lost.region, lost.key) == (self.region, self._key):
+            self._ended = lost
+
+    def _end(self, position: str | None, message: str) -> None:
+        self._ended = _conflict(self.region, self._key, position, f"{message}: nothing was published")
+
+
+class Owners:
+    """Claims entities for one open connection."""
+
+    def __init__(self, name: str, outgoing: Outgoing, network: Network) -> None:
+        """Use `Client.authority` and `Client.accept`."""
+        self._name = name
+        self._outgoing = outgoing
+        self._network = network
+
+    async def claim(self, region: str, entity: str, after: str | None) -> Authority:
+        """See `Client.authority`."""
+        key, claim = owner_key(entity), os.urandom(8).hex()
+        if after is not None and not isinstance(after, str):
+            raise UsageError(f"after is the position of the event that set {key!r}, or None, not {after!r}")
+        position = await self._take(check_region(region), key, claimed(self._name, claim), after, claim)
+        return Authority(self, region, entity, position)
+
+    async def accept(self, event: object) -> Authority | None:
+        """See `Client.accept`."""
+        offer = handover_of(event)
+        if offer is None or offer.owner != self._name:
+            return None
+        key, claim = owner_key(offer.entity), os.urandom(8).hex()
+        payload = claimed(self._name, claim, accepts=offer)
+        try:
+            position = await self._take(offer.region, key, payload, offer.position, claim)
+        except Conflict:
+            return None
+        await self._clear(offer, key)
+        return Authority(self, offer.region, offer.entity, position, offer.state)
+
+    async def publish(
+        self, regions: tuple[str, ...], payload: Any, key: str | None, only_if: Mapping[Any, str | None]
+    ) -> Receipt:
+        """Publish an event on conditions."""
+        first, about = about_event(regions if len(regions) > 1 else regions[0], key, only_if)
+        return await self._outgoing.publish(first, payload, about)
+
+    async def decide(
+        self, regions: tuple[str, ...], payload: Any, only_if: Mapping[tuple[str, str], str | None], claim: str
+    ) -> Receipt:
+        """Set an owner's key on conditions that hold once; return the receipt. Tries again where that is uncertain.
+
+        Raises `Conflict` if the key is not set by it, and `PublishUncertain` if that cannot be told. After a lost
+        answer, the conflict has that as its cause: then it may have been done, and something else have come after it.
+        """
+        [key] = {key for _, key in only_if}
+        conditions: Mapping[Any, str | None] = only_if if len(regions) > 1 else {key: only_if[regions[0], key]}
+        try:
+            return await self.publish(regions, payload, key, conditions)
+        except PublishUncertain as first:
+            # The conditions hold once: of several tries, one is accepted at most.
+            try:
+                return await self.publish(regions, payload, key, conditions)
+            except Conflict as lost:
+                if lost.region != regions[0]:
+                    raise  # the first condition still held, so neither was accepted
+                position = await self._looked(regions[0], key, claim, first)
+                if position is None:
+                    raise lost from first
+                epoch, _, sequence = position.partition("-")
+                return Receipt(regions[0], int(epoch), int(sequence))
+            except GamecastError as second:
+                raise first from second
+
+    async def _looked(self, region: str, key: str, claim: str, uncertain: PublishUncertain) -> str | None:
+        try:
+            return await self._position_of(region, key, claim)
+        except GamecastError as error:
+            raise uncertain from error
+
+    async def delete(self, region: str, key: str, position: str) -> None:
+        """Delete an owner's key if it is still at a position."""
+        for last in (False, True):
+            try:
+                await self.publish((region,), None, key, {key: position})
+            except Conflict:
+                return
+            except PublishUncertain:
+                if last:
+                    raise
+            else:
+                return
+
+    async def _take(self, region: str, key: str, payload: Any, after: str | None, claim: str) -> str:
+        """Set an owner's key; return the position. If the caller is cancelled, what it got is given back."""
+        deciding = asyncio.ensure_future(self.decide((region,), payload, {(region, key): after}, claim))
+        try:
+            return (await asyncio.shield(deciding)).position
+        except asyncio.CancelledError:
+            deciding.add_done_callback(lambda done: self._give_back(region, key, done))
+            raise
+
+    def _give_back(self, region: str, key: str, done: asyncio.Future[Receipt]) -> None:
+        if not done.cancelled() and done.exception() is None:
+            self._delete_later(region, key, done.result().position)
+
+    async def _clear(self, offer: Handover, key: str) -> None:
+        """Delete the key in the region that an entity has left, without waiting for that."""
+        if offer.came_from is None:
+            return
+        left_at = offer.left_at
+        if left_at is None:
+            try:
+                left_at = await self._position_of(offer.came_from, key, offer.claim)
+            except GamecastError as error:
+                _log.warning("key %r may be left in region %r: %s", key, offer.came_from, error)
+        if left_at is not None:
+            self._delete_later(offer.came_from, key, left_at)
+
+    def _delete_later(self, region: str, key: str, position: str) -> None:
+        try:
+            first, about = about_event(region, key, {key: position})
+            self._outgoing.publish_async(first, None, about).add_done_callback(_retrieve)
+        except GamecastError as error:
+            _log.warning("key %r is left in region %r: %s", key, region, error)
+
+    async def _position_of(self, region: str, key: str, claim: str) -> str | None:
+        """Return where a claim, or what accepts it, set a key; None if something else did, or deleted it.
+
+        Asks the region's ingress, which decides on conditions. Raises `Unreachable` if that cannot tell.
+        """
+        for _ in range(LOOKS_MAX):
+            plan = await self._network.latest_plan()
+            if plan is not None and region in plan.paths:
+                reader = self._network.reader(plan.paths[region][0], plan)
+                try:
+                    found = await reader.snapshots([(region, plan.epoch_of(region))])
+                finally:
+                    await reader.close()
+                if found is not None:
+                    return position_of(found[region], key, claim)
+            await asyncio.sleep(LOOK_AGAIN_S)
+        raise Unreachable(f"no node has region {region!r} now, so nothing tells where its key {key!r} is")
+
+
+def _conflict(region: str, key: str, position: str | None, message: str) -> Conflict:
+    error = Conflict(message)
+    error.region, error.key, error.position = region, key, position
+    return error
+
+
+def _retrieve(future: asyncio.Future[Receipt]) -> None:
+    """An error here leaves the key to be claimed: it is no error of the application."""
+    if not future.cancelled():
+        future.exception()
