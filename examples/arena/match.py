@@ -26,7 +26,7 @@ from .faults import Faults
 from .gateways import NAMES, Gateway
 from .servers import GameServer, Ours, Plain
 from .visitors import Door
-from .world import ARENAS, REGIONS, World, state
+from .world import ARENAS, REGIONS, Chest, World, state
 
 CITIES = ("dublin", "madrid", "vienna", "oslo")
 ONE_WAY_MS = (
@@ -62,6 +62,7 @@ class Side:
             "differing": self.board.differing,
             "things": self.board.things,
             "apart": sorted(self.board.apart),
+            "two_owners": self._two_owners(),
             "lost": self.lost,
             "age_ms": round(statistics.median(ages_ms), 1) if ages_ms else None,
             "servers": [
@@ -74,6 +75,15 @@ class Side:
                 for server in self.servers
             ],
         }
+
+    def _two_owners(self) -> int:
+        """Return how many chests belong to one bot in one server's world, and to another in another's."""
+        owners: dict[str, set[str]] = {}
+        for server in self.servers:
+            for thing in server.world.things.values():
+                if isinstance(thing, Chest) and thing.name in self.board.apart:
+                    owners.setdefault(thing.name, set()).add(thing.owner)
+        return sum(len(names) > 1 for names in owners.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +123,9 @@ async def play(
         watched = {names[city]: _watched(place) for place, city in enumerate(CITIES)}
         clients = {name: network.connect(name) for name in watched}
         await asyncio.gather(*map(stack.enter_async_context, clients.values()))
-        await asyncio.gather(*(clients[name].subscribe(*regions) for name, regions in watched.items()))
+        await asyncio.gather(
+            *(clients[name].subscribe(*regions, presence="watch") for name, regions in watched.items())
+        )
         sides = await _sides(stack, network, clients, watched, seed)
         door = Door()
         gateways = tuple(Gateway(name, network, door, host=host, origins=origins) for name in NAMES)

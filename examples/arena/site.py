@@ -18,7 +18,7 @@ from adapters.gateway.application import CLIENT
 
 from .match import CITIES, ONE_WAY_MS, Match
 from .visitors import COLOURS, TITLE_LENGTH_MAX
-from .world import ARENAS, FIGURE_ROOM, RADIUS, REACH, REGIONS, SIZE, STRIDE
+from .world import ARENAS, FIGURE_ROOM, RADIUS, REACH, REGIONS, SIZE
 
 PAGE = Path(__file__).parent / "page"
 FRAMES_A_SECOND = 10
@@ -43,7 +43,6 @@ def application(match: Match, names: Collection[str], stop: asyncio.Event) -> we
                 "size": SIZE,
                 "radius": RADIUS,
                 "reach": REACH,
-                "stride": STRIDE,
                 "room": FIGURE_ROOM,
                 "regions": REGIONS,
                 "arenas": ARENAS,

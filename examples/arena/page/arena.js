@@ -43,9 +43,10 @@ function show(side) {
   set(".verdict", same ? "All worlds are the same." : "The worlds have drifted apart.");
   const lost = `${side.kind === "plain" && side.lost ? "at least " : ""}${number.format(side.lost)} events lost`;
   const age = side.age_ms === null ? "" : ` · median age of an event ${Math.round(side.age_ms)} ms`;
+  const owners = side.two_owners ? ` · ${side.two_owners} chests with two owners` : "";
   set(
     ".figures",
-    `now ${side.apart.length} of ${side.things} things differ · ${number.format(side.compared)} states compared · ${lost}${age}`,
+    `now ${side.apart.length} of ${side.things} things differ · ${number.format(side.compared)} states compared${owners} · ${lost}${age}`,
   );
   const apart = new Set(side.apart);
   side.servers.forEach((server, place) => {
