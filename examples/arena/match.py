@@ -26,7 +26,7 @@ from .faults import Faults
 from .gateways import NAMES, Gateway
 from .servers import GameServer, Ours, Plain
 from .visitors import Door
-from .world import ARENAS, REGIONS, Chest, World, state
+from .world import ARENAS, BOWS, REGIONS, Chest, World, state
 
 CITIES = ("dublin", "madrid", "vienna", "oslo")
 ONE_WAY_MS = (
@@ -71,6 +71,7 @@ class Side:
                     "regions": sorted(server.regions),
                     "heard": server.heard,
                     "things": {name: state(thing) for name, thing in server.world.things.items()},
+                    "shots": server.world.shots,
                 }
                 for server in self.servers
             ],
@@ -126,6 +127,7 @@ async def play(
         await asyncio.gather(
             *(clients[name].subscribe(*regions, presence="watch") for name, regions in watched.items())
         )
+        await clients[names[CITIES[0]]].declare_joint([ARENAS[arena] for arena in BOWS])
         sides = await _sides(stack, network, clients, watched, seed)
         door = Door()
         gateways = tuple(Gateway(name, network, door, host=host, origins=origins) for name in NAMES)

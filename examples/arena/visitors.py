@@ -49,7 +49,7 @@ def visitor_deed(region: str, sender: str, payload: Any) -> Deed | None:
     if not isinstance(arena, str) or region not in ARENAS.get(arena, ()):
         return None
     match payload:
-        case {"do": "stand" | "act" | "take" as do, "at": [int(x), int(y)]}:
+        case {"do": "stand" | "act" | "take" | "shoot" as do, "at": [int(x), int(y)]}:
             return {"do": do, "bot": f"{arena}/{sender}", "arena": arena, "at": [x, y]}
     return None
 

@@ -26,6 +26,9 @@ ARENAS: dict[str, tuple[str, str]] = {
 }
 """Arena → the two regions that overlap there. The first is its home region, which no other arena has as its first:
 visitors arrive and leave there, and its keys are the door and the hoard."""
+BOWS = ("copse", "gate")
+"""Arenas in which figures shoot from one region into the other. Regions of such shots enter the network at one node: if
+there were bows everywhere, one node would do all the work."""
 ARENA_OF_HOME = {between[0]: arena for arena, between in ARENAS.items()}
 
 BOTS, CHESTS = 8, 2
@@ -38,6 +41,8 @@ FIGURE_ROOM = 22
 REACH, STRIDE, ELBOW = 5, 3, 2
 """How far a bot can reach and step, and how near it lets others come."""
 HEALTH, LOOT, HOARD = 4, 10, 50
+RANGE = 18
+"""How far a figure shoots, also into the other region."""
 GONE_MAX = 32
 """Figures that have left and are remembered: who comes back has what it had."""
 
@@ -94,6 +99,17 @@ class Chest:
 Thing = Bot | Chest
 
 
+@dataclass(frozen=True, slots=True)
+class Shot:
+    """The ``number``-th shot in an arena, and whom it hit: the figure itself if none was in range."""
+
+    number: int
+    by: str
+    hit: str
+    begin: tuple[int, int]
+    end: tuple[int, int]
+
+
 class World:
     """The arenas that lie between the regions that a game server watches, after the events that it was told."""
 
@@ -101,6 +117,8 @@ class World:
         self.arenas = tuple(arena for arena, between in ARENAS.items() if regions.issuperset(between))
         self.things: dict[str, Thing] = {}
         self._gone: dict[str, Figure] = {}
+        self.shots: dict[str, Shot] = {}
+        """Arena → the last shot there."""
         for arena in self.arenas:
             for number in range(BOTS):
                 name = f"{arena}-bot-{number + 1}"
@@ -170,6 +188,8 @@ class World:
         if deed["do"] == "take":
             figure.loot += HOARD
             return [figure]
+        if deed["do"] == "shoot":
+            return self._shoot(figure)
         around = [thing for thing in self.in_arena(figure.arena) if thing is not figure and near(figure, thing)]
         if not around:
             return [figure]
@@ -178,6 +198,18 @@ class World:
             _open(figure, other)
         else:
             _hit(figure, other)
+        return [figure, other]
+
+    def _shoot(self, figure: Figure) -> list[Thing]:
+        rivals = [bot for bot in self.bots() if bot.arena == figure.arena and bot is not figure]
+        rival = min(rivals, key=lambda bot: (_apart(figure, bot), bot.name))
+        other = rival if _apart(figure, rival) <= RANGE else figure
+        before = self.shots.get(figure.arena)
+        ends = (figure.x, figure.y), (other.x, other.y)
+        self.shots[figure.arena] = Shot(before.number + 1 if before else 1, figure.name, other.name, *ends)
+        if other is figure:
+            return [figure]
+        _hit(figure, other)
         return [figure, other]
 
     def _remove(self, figure: Figure) -> Figure:

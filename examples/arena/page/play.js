@@ -3,6 +3,7 @@
 import { connect } from "../client/gamecast.js";
 import { offerHoard, showHoard, hearKeys, forgetKeys } from "./hoard.js";
 import { Moves } from "./moves.js";
+import { offerShooting, showShot, hearShot } from "./shots.js";
 import { drawWorld, isFigure } from "./world.js";
 
 const STEP_MS = 50;
@@ -56,6 +57,7 @@ export function offerFigure(land) {
   });
   listen();
   offerHoard(pickUp);
+  offerShooting(shoot);
   setInterval(step, STEP_MS);
   window.addEventListener("pagehide", () => client?.close());
   window.addEventListener("pageshow", ({ persisted }) => persisted && location.reload());
@@ -80,7 +82,7 @@ function draw() {
   const things = moves.applied(world.things);
   const view = { x: x - size / 2, y: y - size / 2, size };
   const hoard = showHoard(figure && arena, [x, y]);
-  drawWorld(canvas, terrain, { ...world, things }, new Set(side.apart), { view, arena, own: ownName(), hoard });
+  drawWorld(canvas, terrain, { ...world, things }, new Set(side.apart), { view, arena, own: ownName(), hoard, shot: showShot(figure?.arena, world, terrain.bows) });
   const mine = things[ownName()];
   canvas.setAttribute("aria-label", mine ? `The ${arena}: ${mine[5]} stands at ${Math.round(mine[0])}, ${Math.round(mine[1])}` : `The ${arena}`);
   const drawn = Object.values(things).filter(isFigure).map((state) => [state[5], state.slice(0, 2)]);
@@ -112,6 +114,7 @@ async function open() {
   client.on("event", (event) => {
     heard++;
     if (event.key) hearKeys({ [event.key]: event });
+    hearShot(event);
     count();
   });
   client.on("update", ({ sender, payload }) => {
@@ -169,11 +172,11 @@ async function publish(deed, about) {
   const at = place() ?? middle(figure.arena);
   const distance = (region) => Math.hypot(...terrain.regions[region].map((along, axis) => along - at[axis]));
   const [one, other] = terrain.arenas[figure.arena];
-  const region = about || distance(one) <= distance(other) ? one : other;
+  const nearer = about || distance(one) <= distance(other) ? one : other;
   const began = performance.now();
   unanswered++;
   try {
-    await client.publish(region, { ...deed, arena: figure.arena, at: at.map(Math.round) }, about);
+    await client.publish(deed.do === "shoot" ? [one, other] : nearer, { ...deed, arena: figure.arena, at: at.map(Math.round) }, about);
     lastMs = performance.now() - began;
     if (client.status === "open") showStatus("open");
   } finally {
@@ -209,6 +212,8 @@ function move(...to) {
   requestDraw();
 }
 
+// One event of both regions, with one place in the order of both.
+const shoot = () => figure && terrain.bows.includes(figure.arena) && publish({ do: "shoot" }).catch(report);
 const act = () => figure && publish({ do: "act" }).catch(report);
 
 function listen() {
@@ -218,6 +223,7 @@ function listen() {
     if (!figure || event.ctrlKey || event.metaKey || event.altKey || isTyping(event.target)) return;
     if (event.code in WAYS) held.add(event.code);
     else if (event.code === "Space" && !isPressing(event.target)) event.repeat || act();
+    else if (event.code === "KeyF") event.repeat || shoot();
     else return;
     event.preventDefault();
   });

@@ -1,8 +1,8 @@
 // One game server's world on a canvas.
 
 // `view`: the square that is shown, all of the world by default. `arena`: things elsewhere are pale. `own`: the name of
-// the visitor's figure. `hoard`: { at, isOpen, isFull }.
-export function drawWorld(canvas, terrain, server, apart, { view = { x: 0, y: 0, size: terrain.size }, arena, own, hoard } = {}) {
+// the visitor's figure. `hoard`: { at, isOpen, isFull }. `shot`: [from, to].
+export function drawWorld(canvas, terrain, server, apart, { view = { x: 0, y: 0, size: terrain.size }, arena, own, hoard, shot } = {}) {
   const width = canvas.clientWidth;
   const dense = window.devicePixelRatio || 1;
   if (canvas.width !== Math.round(width * dense)) canvas.width = canvas.height = Math.round(width * dense);
@@ -60,6 +60,13 @@ export function drawWorld(canvas, terrain, server, apart, { view = { x: 0, y: 0,
     }
   }
   pen.globalAlpha = 1;
+  if (shot) {
+    pen.beginPath();
+    for (const at of shot) pen.lineTo(...at);
+    pen.strokeStyle = colour("--bad");
+    pen.lineWidth = 0.7;
+    pen.stroke();
+  }
 }
 
 function drawHoard(pen, { at: [x, y], isOpen, isFull }) {

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -173,6 +173,15 @@ async def test_players_come_and_go_move_and_take_the_hoard(arena: subprocess.Pop
         scores = await ann.page.locator("#scores").inner_text()
         assert sum(int(count) for count in re.findall(r"\d+", scores)) == wins
 
+        # Shots: one event of both regions, which each page gets once; all servers agree on whom it hit.
+        await ann.page.evaluate("document.activeElement.blur()")
+        for number in (1, 2, 3):
+            await ann.page.keyboard.press("f")
+            for window in (ann, ben):
+                await window.page.locator(f"#shot[data-heard='{number}'][data-joint=true]").wait_for()
+        await ann.page.wait_for_function(SHOTS_AGREE, arg=3)
+        assert "Ann hit" in await ben.page.locator("#shot").inner_text()
+
         # State: a page that comes late has the door and the scores with its first message, and the players.
         async with browser() as cleo:
             await cleo.page.goto(url)
@@ -187,9 +196,10 @@ async def test_players_come_and_go_move_and_take_the_hoard(arena: subprocess.Pop
                 await window.page.locator('#arena:not([data-figures~="Cleo"])').wait_for()
 
         # A browser that is killed closes nothing: the gateway says that its player has left.
-        crash = await ben.page.context.new_cdp_session(ben.page)
-        with suppress(Exception):  # there is no answer
-            await asyncio.wait_for(crash.send("Page.crash"), 1)
+        session = await ben.page.context.browser.new_browser_cdp_session()
+        processes = (await session.send("SystemInfo.getProcessInfo"))["processInfo"]
+        [pid] = [process["id"] for process in processes if process["type"] == "browser"]
+        os.kill(pid, signal.SIGKILL)
         await players(ann, "Ann")
         await ann.page.locator('#arena[data-figures="Ann"]').wait_for()
         assert await ann.page.get_by_test_id("gamecast-divergence").inner_text() == "0"
@@ -203,6 +213,11 @@ ROUNDS = 5
 TAKE = """(at) => {
   document.getElementById("told").textContent = "";
   setTimeout(() => document.querySelector("[data-hoard=take]").click(), at - Date.now());
+}"""
+SHOTS_AGREE = """async (count) => {
+  const [ours] = (await (await fetch("state")).json()).sides;
+  const shots = ours.servers.map(({ shots }) => shots.copse).filter(Boolean);
+  return shots.length === 2 && shots.every(({ number }) => number === count) && shots[0].hit === shots[1].hit;
 }"""
 WATCH_ANN = """() => {
   window.seen = new Set();

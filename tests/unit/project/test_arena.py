@@ -240,6 +240,21 @@ def test_what_visitors_send_is_cut_to_size() -> None:
     assert scores_of(None) == scores_of({"scores": [1]}) == {}
 
 
+def test_a_shot_hits_the_nearest_also_in_the_other_region() -> None:
+    world = World(ALL)
+    figure, bot = entered(world), world.things["copse-bot-1"]
+    assert isinstance(bot, Bot)
+    for thing in world.in_arena("copse"):
+        thing.x, thing.y = 60, 80
+    figure.x, bot.x, figure.y, bot.y = 55, 66, 40, 40
+    assert region_of(figure) != region_of(bot)
+    assert world.apply({**act(figure), "do": "shoot"}) == [figure, bot]
+    assert (bot.health, world.shots["copse"].hit, world.shots["copse"].end) == (HEALTH - 1, bot.name, (66, 40))
+    bot.y = 80
+    assert world.apply({**act(figure), "do": "shoot"}) == [figure]
+    assert (world.shots["copse"].number, world.shots["copse"].hit) == (2, figure.name)
+
+
 def test_figures_enter_and_leave_by_the_presence_of_their_arenas_home_region() -> None:
     said = {"arena": "copse", "nick": "Ann", "colour": 1}
     assert presence_deed("forest", "~ann", said, is_here=True) is None
