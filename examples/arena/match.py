@@ -12,6 +12,7 @@ import statistics
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -24,6 +25,7 @@ from laboratory.wan.network import WanNetwork
 from .board import Board
 from .faults import Faults
 from .gateways import NAMES, Gateway
+from .keepers import Keeper
 from .servers import GameServer, Ours, Plain
 from .visitors import Door
 from .world import ARENAS, BOWS, REGIONS, Chest, World, state
@@ -95,12 +97,14 @@ class Match:
     gateways: tuple[Gateway, ...]
     faults: Faults
     door: Door
+    keepers: tuple[Keeper, ...]
 
     def document(self) -> dict[str, Any]:
         """Return how it stands, as JSON can hold it."""
         return {
             "sides": [side.document() for side in self.sides],
             "faults": self.faults.document(),
+            "ogre": next((keeper.seen for keeper in self.keepers if keeper.runs), None),
             "gateways": {gateway.name: gateway.runs for gateway in self.gateways},
         }
 
@@ -117,7 +121,7 @@ async def play(
     nodes = tuple(f"n{number}" for number in range(1, len(CITIES) + 1))
     names = {city: f"server-{city}" for city in CITIES}
     host_of = dict(zip(nodes, CITIES, strict=True)) | {name: city for city, name in names.items()}
-    host_of |= dict(zip(NAMES, CITIES, strict=False))
+    host_of |= dict(zip(NAMES, CITIES, strict=False)) | {f"keeper-{city}": city for city in CITIES[:2]}
     distances = Distances(CITIES, np.array(ONE_WAY_MS))
     async with AsyncExitStack() as stack:
         network = await stack.enter_async_context(WanNetwork(Standing(distances, host_of), nodes, appendfsync="always"))
@@ -136,14 +140,22 @@ async def play(
             stack.push_async_callback(gateway.stop)
         plan = await clients[names[CITIES[0]]].plan()
         assert plan is not None, "all have joined"
-        faults = Faults(network, plan, gateways, lambda: sides[0].lost)
+        keepers = tuple(
+            Keeper(f"keeper-{city}", partial(network.connect, f"keeper-{city}"), watched[names[city]])
+            for city in CITIES[:2]
+        )
+        for keeper in keepers:
+            await keeper.start()
+            stack.push_async_callback(keeper.stop)
+        await keepers[0].create()
+        faults = Faults(network, plan, gateways, keepers, lambda: sides[0].lost)
         tasks = []
         for side in sides:
             _host(side.servers)
             for server in side.servers:
                 tasks += [asyncio.create_task(server.listen()), asyncio.create_task(server.play())]
         try:
-            yield Match(sides, gateways, faults, door)
+            yield Match(sides, gateways, faults, door, keepers)
         finally:
             await faults.close()
             for task in tasks:

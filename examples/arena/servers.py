@@ -30,6 +30,7 @@ TICKS_VARY = 0.2
 never do."""
 AGES_KEPT = 500
 CONNECT_AGAIN_S = 0.1
+BOTS_DO = ("step", "grab", "hit")
 REFILL_S = 4.0
 """After so long, the hoard that somebody has taken is full again."""
 
@@ -134,8 +135,8 @@ class Ours(GameServer):
                     task = asyncio.create_task(self._refill(item))
                     self._refills.add(task)
                     task.add_done_callback(self._refills.discard)
-        elif item.payload["do"] != "refill":
-            self.hear(item.payload, item.sent_at_ns)
+        elif (deed := item.payload) is not None and deed.get("do") in BOTS_DO:  # not the ogre, nor a refill
+            self.hear(deed, item.sent_at_ns)
 
     async def _hear_visitor(self, region: str, deed: Deed, sent_at_ns: int) -> None:
         if deed["arena"] not in self.world.arenas:

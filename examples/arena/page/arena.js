@@ -18,9 +18,9 @@ function connect() {
   live.onmessage = ({ data }) => {
     link.textContent = "";
     link.className = "";
-    const { sides: both, faults } = JSON.parse(data);
-    both.forEach(show);
-    showFigure(both[0]);
+    const { sides: both, faults, ogre } = JSON.parse(data);
+    both.forEach((side) => show(side, ogre));
+    showFigure(both[0], ogre);
     showBroken(faults);
   };
   live.onerror = () => {
@@ -29,7 +29,7 @@ function connect() {
   };
 }
 
-function show(side) {
+function show(side, ogre) {
   const section = document.getElementById(side.kind);
   if (!sides.has(side.kind)) sides.set(side.kind, furnish(section, side));
   const same = side.differing === 0;
@@ -51,7 +51,8 @@ function show(side) {
   const apart = new Set(side.apart);
   side.servers.forEach((server, place) => {
     const { canvas, count } = sides.get(side.kind)[place];
-    drawWorld(canvas, terrain, server, apart);
+    const isHere = side.kind === "gamecast" && server.regions.includes(ogre?.region); // plain Pub/Sub has no ogre
+    drawWorld(canvas, terrain, server, apart, { ogre: isHere ? ogre : null });
     const off = Object.keys(server.things).filter((name) => apart.has(name)).length;
     count.textContent = off ? `${off} differ` : "";
   });

@@ -25,6 +25,7 @@ let client = null;
 let figure = null; // { arena, nick, colour }, as others see it
 let world = null; // of a game server that computes the figure's arena
 let side = null; // gamecast's, as the page's server last said
+let ogre = null; // where it is, and who moved it
 let goal = null;
 let isMoving = false;
 let stoodMs = 0;
@@ -64,8 +65,10 @@ export function offerFigure(land) {
 }
 
 // Called with each state of the servers' worlds.
-export function showFigure(said) {
+export function showFigure(said, monster) {
   side = said;
+  ogre = monster;
+  write("ogre", ogre ? `in the ${ogre.region}, moved by ${ogre.by}` : "–");
   world = side.servers.find((server) => terrain.arenas[arenaShown()].every((region) => server.regions.includes(region)));
   moves.settle(world.things);
   draw();
@@ -82,7 +85,7 @@ function draw() {
   const things = moves.applied(world.things);
   const view = { x: x - size / 2, y: y - size / 2, size };
   const hoard = showHoard(figure && arena, [x, y]);
-  drawWorld(canvas, terrain, { ...world, things }, new Set(side.apart), { view, arena, own: ownName(), hoard, shot: showShot(figure?.arena, world, terrain.bows) });
+  drawWorld(canvas, terrain, { ...world, things }, new Set(side.apart), { view, arena, own: ownName(), hoard, ogre, shot: showShot(figure?.arena, world, terrain.bows) });
   const mine = things[ownName()];
   canvas.setAttribute("aria-label", mine ? `The ${arena}: ${mine[5]} stands at ${Math.round(mine[0])}, ${Math.round(mine[1])}` : `The ${arena}`);
   const drawn = Object.values(things).filter(isFigure).map((state) => [state[5], state.slice(0, 2)]);

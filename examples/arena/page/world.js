@@ -1,8 +1,8 @@
 // One game server's world on a canvas.
 
 // `view`: the square that is shown, all of the world by default. `arena`: things elsewhere are pale. `own`: the name of
-// the visitor's figure. `hoard`: { at, isOpen, isFull }. `shot`: [from, to].
-export function drawWorld(canvas, terrain, server, apart, { view = { x: 0, y: 0, size: terrain.size }, arena, own, hoard, shot } = {}) {
+// the visitor's figure. `ogre`: { at }. `hoard`: { at, isOpen, isFull }. `shot`: [from, to].
+export function drawWorld(canvas, terrain, server, apart, { view = { x: 0, y: 0, size: terrain.size }, arena, own, hoard, ogre, shot } = {}) {
   const width = canvas.clientWidth;
   const dense = window.devicePixelRatio || 1;
   if (canvas.width !== Math.round(width * dense)) canvas.width = canvas.height = Math.round(width * dense);
@@ -60,6 +60,12 @@ export function drawWorld(canvas, terrain, server, apart, { view = { x: 0, y: 0,
     }
   }
   pen.globalAlpha = 1;
+  if (ogre) {
+    disc(pen, ...ogre.at, 3.6);
+    pen.fillStyle = colour("--bad");
+    pen.fill();
+    if (close) label(pen, "ogre", ogre.at[0], ogre.at[1] - 4.6, 2.4, "center", "--ink");
+  }
   if (shot) {
     pen.beginPath();
     for (const at of shot) pen.lineTo(...at);

@@ -118,6 +118,14 @@ async def test_two_visitors_play_while_nodes_links_and_gateways_fail(
             await broken(ann, kind, what)
             await repaired(ann, kind)
             await walk(ann)
+        await ann.page.locator("#ogre").get_by_text("moved by").wait_for()
+        row = await broken(ann, "keeper", "was stopped")
+        stopped = re.findall(r"keeper-\w+", await row.inner_text())[0]
+        [other] = {"keeper-dublin", "keeper-madrid"} - {stopped}
+        for window in (ann, ben):
+            await window.page.locator("#ogre").get_by_text(f"moved by {other}").wait_for()
+        await repaired(ann, "keeper")
+        await ann.page.locator("#ogre").get_by_text(f"moved by {stopped}").wait_for()  # handed over at a border
         row = await broken(ann, "gateway", "gateway-1 was stopped")
         for window in (ann, ben):  # at the other gateway
             await window.page.locator("#status").get_by_text("Connected, again after 1 interruption").wait_for()
