@@ -13,10 +13,12 @@ from laboratory.wan.network import WanNetwork
 from sequencing.plan import Plan
 
 from .gateways import Gateway
+from .keepers import Keeper
 
 NODE_DOWN_S = 1.0
 LINK_CUT_S = 3.0
 GATEWAY_DOWN_S = 4.0
+KEEPER_DOWN_S = 4.0
 
 
 @dataclass(slots=True)
@@ -31,12 +33,20 @@ class Broken:
 
 
 class Faults:
-    """Breaks one thing of each kind at a time: ``node``, ``link`` and ``gateway``, those of a kind in turn."""
+    """Breaks one thing of each kind at a time: a node, a link, a gateway or a keeper, those of a kind in turn."""
 
-    def __init__(self, network: WanNetwork, plan: Plan, gateways: Sequence[Gateway], lost: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        network: WanNetwork,
+        plan: Plan,
+        gateways: Sequence[Gateway],
+        keepers: Sequence[Keeper],
+        lost: Callable[[], int],
+    ) -> None:
         """``plan``: by which the events go; ``lost``: how many have been lost so far."""
         self._network = network
         self._lost = lost
+        self._keepers = keepers
         nodes = sorted({node for path in plan.paths.values() for node in path}, reverse=True)  # the control last
         self._nodes, self._links, self._gateways = cycle(nodes), cycle(sorted(plan.links)), cycle(gateways)
         self._last: dict[str, Broken] = {}
@@ -45,6 +55,7 @@ class Faults:
             "node": self._kill_node,
             "link": self._cut_link,
             "gateway": self._stop_gateway,
+            "keeper": self._stop_keeper,
         }
 
     @property
@@ -106,6 +117,13 @@ class Faults:
         await gateway.stop()
         await asyncio.sleep(GATEWAY_DOWN_S)
         await gateway.start()
+
+    async def _stop_keeper(self) -> None:
+        keeper = next((keeper for keeper in self._keepers if keeper.owns), self._keepers[0])
+        self._describe("keeper", keeper.name, "was stopped")
+        await keeper.stop()
+        await asyncio.sleep(KEEPER_DOWN_S)
+        await keeper.start()
 
     def _describe(self, kind: str, what: str, how: str) -> None:
         self._last[kind].what, self._last[kind].how = what, how

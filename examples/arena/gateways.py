@@ -9,13 +9,15 @@ from adapters.gateway.application import make_application
 from adapters.gateway.guard import Guard
 from adapters.gateway.replaycache import RedisReplayCache
 from adapters.gateway.serving import serving
-from adapters.gateway.settings import GatewaySettings
+from adapters.gateway.settings import GatewayLimits, GatewaySettings
 from gamecast.gateway import ClientAccess
 from laboratory.wan.network import WanNetwork
 
 from .visitors import Door
 
 NAMES = ("gateway-1", "gateway-2")
+KEEP_S = 3.0
+"""So long after its connection broke, a visitor that does not come back has left."""
 
 
 class Gateway:
@@ -38,7 +40,9 @@ class Gateway:
 
     async def start(self) -> None:
         """Listen, on the same port as before."""
-        settings = GatewaySettings(host=self._host, port=self._port, origins=self._origins)
+        settings = GatewaySettings(
+            host=self._host, port=self._port, origins=self._origins, limits=GatewayLimits(keep_s=KEEP_S)
+        )
         replay_cache = RedisReplayCache(self._network.url)
         application = make_application(
             ClientAccess(self._network.url, routes=self._network.routes(self.name)),

@@ -12,6 +12,7 @@ import statistics
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -24,9 +25,10 @@ from laboratory.wan.network import WanNetwork
 from .board import Board
 from .faults import Faults
 from .gateways import NAMES, Gateway
+from .keepers import Keeper
 from .servers import GameServer, Ours, Plain
 from .visitors import Door
-from .world import ARENAS, REGIONS, World, state
+from .world import ARENAS, BOWS, REGIONS, Chest, World, state
 
 CITIES = ("dublin", "madrid", "vienna", "oslo")
 ONE_WAY_MS = (
@@ -62,6 +64,7 @@ class Side:
             "differing": self.board.differing,
             "things": self.board.things,
             "apart": sorted(self.board.apart),
+            "two_owners": self._two_owners(),
             "lost": self.lost,
             "age_ms": round(statistics.median(ages_ms), 1) if ages_ms else None,
             "servers": [
@@ -70,10 +73,20 @@ class Side:
                     "regions": sorted(server.regions),
                     "heard": server.heard,
                     "things": {name: state(thing) for name, thing in server.world.things.items()},
+                    "shots": server.world.shots,
                 }
                 for server in self.servers
             ],
         }
+
+    def _two_owners(self) -> int:
+        """Return how many chests belong to one bot in one server's world, and to another in another's."""
+        owners: dict[str, set[str]] = {}
+        for server in self.servers:
+            for thing in server.world.things.values():
+                if isinstance(thing, Chest) and thing.name in self.board.apart:
+                    owners.setdefault(thing.name, set()).add(thing.owner)
+        return sum(len(names) > 1 for names in owners.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,12 +97,14 @@ class Match:
     gateways: tuple[Gateway, ...]
     faults: Faults
     door: Door
+    keepers: tuple[Keeper, ...]
 
     def document(self) -> dict[str, Any]:
         """Return how it stands, as JSON can hold it."""
         return {
             "sides": [side.document() for side in self.sides],
             "faults": self.faults.document(),
+            "ogre": next((keeper.seen for keeper in self.keepers if keeper.runs), None),
             "gateways": {gateway.name: gateway.runs for gateway in self.gateways},
         }
 
@@ -106,14 +121,17 @@ async def play(
     nodes = tuple(f"n{number}" for number in range(1, len(CITIES) + 1))
     names = {city: f"server-{city}" for city in CITIES}
     host_of = dict(zip(nodes, CITIES, strict=True)) | {name: city for city, name in names.items()}
-    host_of |= dict(zip(NAMES, CITIES, strict=False))
+    host_of |= dict(zip(NAMES, CITIES, strict=False)) | {f"keeper-{city}": city for city in CITIES[:2]}
     distances = Distances(CITIES, np.array(ONE_WAY_MS))
     async with AsyncExitStack() as stack:
         network = await stack.enter_async_context(WanNetwork(Standing(distances, host_of), nodes, appendfsync="always"))
         watched = {names[city]: _watched(place) for place, city in enumerate(CITIES)}
         clients = {name: network.connect(name) for name in watched}
         await asyncio.gather(*map(stack.enter_async_context, clients.values()))
-        await asyncio.gather(*(clients[name].subscribe(*regions) for name, regions in watched.items()))
+        await asyncio.gather(
+            *(clients[name].subscribe(*regions, presence="watch") for name, regions in watched.items())
+        )
+        await clients[names[CITIES[0]]].declare_joint([ARENAS[arena] for arena in BOWS])
         sides = await _sides(stack, network, clients, watched, seed)
         door = Door()
         gateways = tuple(Gateway(name, network, door, host=host, origins=origins) for name in NAMES)
@@ -122,14 +140,22 @@ async def play(
             stack.push_async_callback(gateway.stop)
         plan = await clients[names[CITIES[0]]].plan()
         assert plan is not None, "all have joined"
-        faults = Faults(network, plan, gateways, lambda: sides[0].lost)
+        keepers = tuple(
+            Keeper(f"keeper-{city}", partial(network.connect, f"keeper-{city}"), watched[names[city]])
+            for city in CITIES[:2]
+        )
+        for keeper in keepers:
+            await keeper.start()
+            stack.push_async_callback(keeper.stop)
+        await keepers[0].create()
+        faults = Faults(network, plan, gateways, keepers, lambda: sides[0].lost)
         tasks = []
         for side in sides:
             _host(side.servers)
             for server in side.servers:
                 tasks += [asyncio.create_task(server.listen()), asyncio.create_task(server.play())]
         try:
-            yield Match(sides, gateways, faults, door)
+            yield Match(sides, gateways, faults, door, keepers)
         finally:
             await faults.close()
             for task in tasks:

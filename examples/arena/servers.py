@@ -21,7 +21,7 @@ import gamecast
 
 from .board import Board
 from .bots import decide
-from .visitors import visitor_deed
+from .visitors import hoard_key, presence_deed, scores_of, visitor_deed
 from .world import REGIONS, Bot, Deed, World, region_of, state
 
 TICK_S = 0.1
@@ -30,6 +30,9 @@ TICKS_VARY = 0.2
 never do."""
 AGES_KEPT = 500
 CONNECT_AGAIN_S = 0.1
+BOTS_DO = ("step", "grab", "hit")
+REFILL_S = 4.0
+"""After so long, the hoard that somebody has taken is full again."""
 
 
 class GameServer:
@@ -99,6 +102,7 @@ class Ours(GameServer):
         self.sibling: GameServer | None = None
         """The server of the other game to which it passes on what visitors do, so that they play in both."""
         self._client = client
+        self._refills: set[asyncio.Task[None]] = set()
 
     async def say(self, deeds: Sequence[tuple[str, Deed]]) -> None:
         """See `GameServer.say`."""
@@ -109,15 +113,44 @@ class Ours(GameServer):
 
     async def listen(self) -> None:
         """See `GameServer.listen`."""
-        async for event in self._client:
-            if isinstance(event, gamecast.Gap):
-                self.lost += max(1, event.last_sequence - event.first_sequence + 1)
-            elif not event.sender.startswith("~"):  # what the gateway puts before a visitor's name
-                self.hear(event.payload, event.sent_at_ns)
-            elif deed := visitor_deed(event.region, event.sender, event.payload):
-                self.hear(deed, event.sent_at_ns)
-                if self.sibling is not None and self._computed_by[deed["arena"]][0] == self.name:
-                    await self.sibling.say([(event.region, deed)])
+        try:
+            async for item in self._client:
+                await self._take(item)
+        finally:
+            for task in self._refills:
+                task.cancel()
+
+    async def _take(self, item: gamecast.Event | gamecast.Gap | gamecast.State | gamecast.Presence) -> None:
+        if isinstance(item, gamecast.Gap):
+            self.lost += max(1, item.last_sequence - item.first_sequence + 1)
+        elif isinstance(item, gamecast.Presence):
+            if deed := presence_deed(item.region, item.name, item.info, is_here=item.is_here):
+                await self._hear_visitor(item.region, deed, item.sent_at_ns)
+        elif not isinstance(item, gamecast.Event):
+            pass  # the state at the beginning, when no visitor is there
+        elif item.sender.startswith("~"):  # what the gateway puts before a visitor's name
+            if deed := visitor_deed(item.region, item.sender, item.payload):
+                await self._hear_visitor(item.region, deed, item.sent_at_ns)
+                if deed["do"] == "take" and item.key == hoard_key(deed["arena"]):
+                    task = asyncio.create_task(self._refill(item))
+                    self._refills.add(task)
+                    task.add_done_callback(self._refills.discard)
+        elif (deed := item.payload) is not None and deed.get("do") in BOTS_DO:  # not the ogre, nor a refill
+            self.hear(deed, item.sent_at_ns)
+
+    async def _hear_visitor(self, region: str, deed: Deed, sent_at_ns: int) -> None:
+        if deed["arena"] not in self.world.arenas:
+            return
+        self.hear(deed, sent_at_ns)
+        if self.sibling is not None and self._computed_by[deed["arena"]][0] == self.name:
+            await self.sibling.say([(region, deed)])
+
+    async def _refill(self, taken: gamecast.Event) -> None:
+        """Fill a hoard. All servers that saw it taken try, and the condition admits one."""
+        await asyncio.sleep(REFILL_S)
+        refill = {"do": "refill", "scores": scores_of(taken.payload)}
+        with suppress(gamecast.Conflict):
+            await self._client.publish(taken.region, refill, key=taken.key, only_if=taken.position)
 
 
 class Plain(GameServer):

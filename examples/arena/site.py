@@ -18,7 +18,7 @@ from adapters.gateway.application import CLIENT
 
 from .match import CITIES, ONE_WAY_MS, Match
 from .visitors import COLOURS, TITLE_LENGTH_MAX
-from .world import ARENAS, FIGURE_ROOM, RADIUS, REACH, REGIONS, SIZE, STRIDE
+from .world import ARENAS, BOWS, FIGURE_ROOM, RADIUS, REACH, REGIONS, SIZE
 
 PAGE = Path(__file__).parent / "page"
 FRAMES_A_SECOND = 10
@@ -43,10 +43,10 @@ def application(match: Match, names: Collection[str], stop: asyncio.Event) -> we
                 "size": SIZE,
                 "radius": RADIUS,
                 "reach": REACH,
-                "stride": STRIDE,
                 "room": FIGURE_ROOM,
                 "regions": REGIONS,
                 "arenas": ARENAS,
+                "bows": BOWS,
                 "cities": CITIES,
                 "one_way_ms": ONE_WAY_MS,
                 "gateways": [gateway.url for gateway in match.gateways],

@@ -8,12 +8,15 @@ import orjson
 
 from adapters.gateway.tokens import Keys, mint, new_key
 
-from .world import ARENAS, REGIONS, STRIDE, Deed
+from .world import ARENA_OF_HOME, ARENAS, REGIONS, Deed
 
 TITLE_LENGTH_MAX = 16
 COLOURS = 8
 """How many colours the page has for figures."""
 EVENTS_PER_S = 30
+UPDATES_PER_S = 60
+SCORES_MAX = 8
+"""Players whose scores an arena keeps."""
 LIFETIME_S = 86_400.0
 
 
@@ -45,12 +48,32 @@ def visitor_deed(region: str, sender: str, payload: Any) -> Deed | None:
     arena = payload.get("arena")
     if not isinstance(arena, str) or region not in ARENAS.get(arena, ()):
         return None
-    deed: Deed = {"do": str(payload.get("do")), "bot": f"{arena}/{sender}", "arena": arena}
     match payload:
-        case {"do": "act" | "leave"}:
-            return deed
-        case {"do": "walk", "by": [int(x), int(y)]}:
-            return {**deed, "by": [max(-STRIDE, min(STRIDE, way)) for way in (x, y)]}
-        case {"do": "enter", "title": str(title), "colour": int(colour)}:
-            return {**deed, "title": title.strip()[:TITLE_LENGTH_MAX] or "visitor", "colour": colour % COLOURS}
+        case {"do": "stand" | "act" | "take" | "shoot" as do, "at": [int(x), int(y)]}:
+            return {"do": do, "bot": f"{arena}/{sender}", "arena": arena, "at": [x, y]}
     return None
+
+
+def presence_deed(region: str, name: str, info: Any, *, is_here: bool) -> Deed | None:
+    """Return how a visitor's figure enters or leaves its arena, or None if this region is not the arena's home."""
+    arena = ARENA_OF_HOME[region]
+    deed: Deed = {"do": "enter" if is_here else "leave", "bot": f"{arena}/{name}", "arena": arena}
+    if not is_here:
+        return deed
+    match info:
+        case {"arena": str(wanted), "nick": str(nick), "colour": int(colour)} if wanted == arena:
+            return {**deed, "title": nick.strip()[:TITLE_LENGTH_MAX] or "visitor", "colour": colour % COLOURS}
+    return None
+
+
+def hoard_key(arena: str) -> str:
+    """Return the key of an arena's hoard, in its home region."""
+    return f"{arena}/hoard"
+
+
+def scores_of(payload: Any) -> dict[str, int]:
+    """Return how often who has taken the hoard, as an event about it says."""
+    scores = payload.get("scores") if isinstance(payload, dict) else None
+    found = scores.items() if isinstance(scores, dict) else ()
+    kept = [(nick[:TITLE_LENGTH_MAX], count) for nick, count in found if isinstance(count, int)]
+    return dict(kept[:SCORES_MAX])

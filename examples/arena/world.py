@@ -4,6 +4,9 @@ Four round regions stand in a ring, and each overlaps with its two neighbours. I
 over chests. A bot says what it does in the region whose middle is nearer, so the events of one arena come through two
 regions, and who watches both must hear them in the order in which everybody else hears them: whoever grabs a chest
 first has the loot, and the last one to hit fells the other. Visitors have figures, which do the same.
+
+Each arena has a hoard, too, which only visitors take. Whether it may be taken is not decided here: the event that takes
+it has a condition, so there is one such event for each hoard.
 """
 
 from __future__ import annotations
@@ -21,7 +24,12 @@ ARENAS: dict[str, tuple[str, str]] = {
     "ford": ("ruins", "marsh"),
     "dike": ("marsh", "meadow"),
 }
-"""Arena → the two regions that overlap there."""
+"""Arena → the two regions that overlap there. The first is its home region, which no other arena has as its first:
+visitors arrive and leave there, and its keys are the door and the hoard."""
+BOWS = ("copse", "gate")
+"""Arenas in which figures shoot from one region into the other. Regions of such shots enter the network at one node: if
+there were bows everywhere, one node would do all the work."""
+ARENA_OF_HOME = {between[0]: arena for arena, between in ARENAS.items()}
 
 BOTS, CHESTS = 8, 2
 """In each arena."""
@@ -32,20 +40,24 @@ FIGURE_ROOM = 22
 
 REACH, STRIDE, ELBOW = 5, 3, 2
 """How far a bot can reach and step, and how near it lets others come."""
-HEALTH, LOOT = 4, 10
+HEALTH, LOOT, HOARD = 4, 10, 50
+RANGE = 18
+"""How far a figure shoots, also into the other region."""
+GONE_MAX = 32
+"""Figures that have left and are remembered: who comes back has what it had."""
 
 
 class Deed(TypedDict, total=False):
     """An event, as it is published. ``to``: where a bot steps; ``what``: whom it hits, or what it grabs.
 
-    Of a visitor's figure: ``by``: how far it walks; ``arena``, ``title``, ``colour``: where and how it enters.
+    Of a visitor's figure: ``at``: where it is; ``arena``, ``title``, ``colour``: where and how it enters.
     """
 
     do: str
     bot: str
     to: list[int]
     what: str
-    by: list[int]
+    at: list[int]
     arena: str
     title: str
     colour: int
@@ -87,12 +99,26 @@ class Chest:
 Thing = Bot | Chest
 
 
+@dataclass(frozen=True, slots=True)
+class Shot:
+    """The ``number``-th shot in an arena, and whom it hit: the figure itself if none was in range."""
+
+    number: int
+    by: str
+    hit: str
+    begin: tuple[int, int]
+    end: tuple[int, int]
+
+
 class World:
     """The arenas that lie between the regions that a game server watches, after the events that it was told."""
 
     def __init__(self, regions: frozenset[str]) -> None:
         self.arenas = tuple(arena for arena, between in ARENAS.items() if regions.issuperset(between))
         self.things: dict[str, Thing] = {}
+        self._gone: dict[str, Figure] = {}
+        self.shots: dict[str, Shot] = {}
+        """Arena → the last shot there."""
         for arena in self.arenas:
             for number in range(BOTS):
                 name = f"{arena}-bot-{number + 1}"
@@ -118,7 +144,9 @@ class World:
             x, y = deed["to"]
             self._step(bot, bot.x + _at_most(STRIDE, x - bot.x), bot.y + _at_most(STRIDE, y - bot.y))
             return [bot]
-        other = self.things[deed["what"]]
+        other = self.things.get(deed["what"])
+        if other is None:
+            return [bot]  # a figure that has left
         if not near(bot, other):
             pass  # too late: it, or the bot, is elsewhere by now
         elif isinstance(other, Chest):
@@ -144,22 +172,24 @@ class World:
             return [known]
         figures = [thing for thing in self.in_arena(arena) if isinstance(thing, Figure)]
         touched = [self._remove(figures[0])] if len(figures) == FIGURES_MAX else []
-        x, y = _middle(arena)
-        self.things[name] = figure = Figure(name, arena, x, y, title=deed["title"], colour=deed["colour"])
+        figure = self._gone.pop(name, None) or Figure(name, arena, *_around(arena, _lot(name), 6))
+        figure.health, figure.title, figure.colour = HEALTH, deed["title"], deed["colour"]
+        self.things[name] = figure
         return [*touched, figure]
 
     def _apply_to_figure(self, figure: Figure, deed: Deed) -> list[Thing]:
         self.things[figure.name] = self.things.pop(figure.name)  # the first of them did nothing for the longest
         if deed["do"] == "leave":
             return [self._remove(figure)]
-        if deed["do"] == "walk":
-            (x, y), (by_x, by_y) = _middle(figure.arena), deed["by"]
-            self._step(
-                figure,
-                x + _at_most(FIGURE_ROOM, figure.x + _at_most(STRIDE, by_x) - x),
-                y + _at_most(FIGURE_ROOM, figure.y + _at_most(STRIDE, by_y) - y),
-            )
+        (x, y), (at_x, at_y) = _middle(figure.arena), deed["at"]
+        figure.x, figure.y = x + _at_most(FIGURE_ROOM, at_x - x), y + _at_most(FIGURE_ROOM, at_y - y)
+        if deed["do"] == "stand":
             return [figure]
+        if deed["do"] == "take":
+            figure.loot += HOARD
+            return [figure]
+        if deed["do"] == "shoot":
+            return self._shoot(figure)
         around = [thing for thing in self.in_arena(figure.arena) if thing is not figure and near(figure, thing)]
         if not around:
             return [figure]
@@ -170,9 +200,24 @@ class World:
             _hit(figure, other)
         return [figure, other]
 
+    def _shoot(self, figure: Figure) -> list[Thing]:
+        rivals = [bot for bot in self.bots() if bot.arena == figure.arena and bot is not figure]
+        rival = min(rivals, key=lambda bot: (_apart(figure, bot), bot.name))
+        other = rival if _apart(figure, rival) <= RANGE else figure
+        before = self.shots.get(figure.arena)
+        ends = (figure.x, figure.y), (other.x, other.y)
+        self.shots[figure.arena] = Shot(before.number + 1 if before else 1, figure.name, other.name, *ends)
+        if other is figure:
+            return [figure]
+        _hit(figure, other)
+        return [figure, other]
+
     def _remove(self, figure: Figure) -> Figure:
         del self.things[figure.name]
         figure.health = 0
+        self._gone[figure.name] = figure
+        if len(self._gone) > GONE_MAX:
+            del self._gone[next(iter(self._gone))]
         return figure
 
     def bots(self) -> list[Bot]:
@@ -230,8 +275,15 @@ def _hit(bot: Bot, other: Bot) -> None:
         other.loot -= taken
         other.falls += 1
         other.health = HEALTH
-        number = 0 if isinstance(other, Figure) else int(other.name[-1]) - 1
-        other.x, other.y = _home(other.arena, number + other.falls)
+        if isinstance(other, Figure):
+            other.x, other.y = _around(other.arena, _lot(other.name) + other.falls, 6)
+        else:
+            other.x, other.y = _home(other.arena, int(other.name[-1]) - 1 + other.falls)
+
+
+def _lot(name: str) -> int:
+    """Return a number by which figures begin at different places, the same wherever it is computed."""
+    return sum(name.encode())
 
 
 def _home(arena: str, number: int) -> tuple[int, int]:

@@ -18,9 +18,9 @@ function connect() {
   live.onmessage = ({ data }) => {
     link.textContent = "";
     link.className = "";
-    const { sides: both, faults } = JSON.parse(data);
-    both.forEach(show);
-    showFigure(both[0]);
+    const { sides: both, faults, ogre } = JSON.parse(data);
+    both.forEach((side) => show(side, ogre));
+    showFigure(both[0], ogre);
     showBroken(faults);
   };
   live.onerror = () => {
@@ -29,7 +29,7 @@ function connect() {
   };
 }
 
-function show(side) {
+function show(side, ogre) {
   const section = document.getElementById(side.kind);
   if (!sides.has(side.kind)) sides.set(side.kind, furnish(section, side));
   const same = side.differing === 0;
@@ -43,14 +43,16 @@ function show(side) {
   set(".verdict", same ? "All worlds are the same." : "The worlds have drifted apart.");
   const lost = `${side.kind === "plain" && side.lost ? "at least " : ""}${number.format(side.lost)} events lost`;
   const age = side.age_ms === null ? "" : ` · median age of an event ${Math.round(side.age_ms)} ms`;
+  const owners = side.two_owners ? ` · ${side.two_owners} chests with two owners` : "";
   set(
     ".figures",
-    `now ${side.apart.length} of ${side.things} things differ · ${number.format(side.compared)} states compared · ${lost}${age}`,
+    `now ${side.apart.length} of ${side.things} things differ · ${number.format(side.compared)} states compared${owners} · ${lost}${age}`,
   );
   const apart = new Set(side.apart);
   side.servers.forEach((server, place) => {
     const { canvas, count } = sides.get(side.kind)[place];
-    drawWorld(canvas, terrain, server, apart);
+    const isHere = side.kind === "gamecast" && server.regions.includes(ogre?.region); // plain Pub/Sub has no ogre
+    drawWorld(canvas, terrain, server, apart, { ogre: isHere ? ogre : null });
     const off = Object.keys(server.things).filter((name) => apart.has(name)).length;
     count.textContent = off ? `${off} differ` : "";
   });

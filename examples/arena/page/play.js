@@ -1,8 +1,14 @@
-// The visitor's own figure: its moves and acts are events that the gamecast client publishes through a gateway.
+// The visitor's own figure. The gamecast client connects it through a gateway: it is there by presence, it moves by
+// updates, and acts by events.
 import { connect } from "../client/gamecast.js";
+import { offerHoard, showHoard, hearKeys, forgetKeys } from "./hoard.js";
+import { Moves } from "./moves.js";
+import { offerShooting, showShot, hearShot } from "./shots.js";
 import { drawWorld, isFigure } from "./world.js";
 
-const STEP_MS = 100;
+const STEP_MS = 50;
+const STRIDE = 1;
+const STAND_MS = 500; // so often, and where it stops, an event says where a moving figure is
 const UNANSWERED_MAX = 10;
 const WAYS = {
   ArrowUp: [0, -1], ArrowDown: [0, 1], ArrowLeft: [-1, 0], ArrowRight: [1, 0],
@@ -13,12 +19,16 @@ const NAMES = ["Ada", "Bo", "Cleo", "Dara", "Eno", "Fay", "Gus", "Hana"];
 const canvas = document.getElementById("arena");
 const form = document.getElementById("enter");
 const held = new Set();
-const here = new Map();
+const moves = new Moves();
 let terrain;
 let client = null;
-let figure = null; // { arena, title, colour }, as published
+let figure = null; // { arena, nick, colour }, as others see it
 let world = null; // of a game server that computes the figure's arena
+let side = null; // gamecast's, as the page's server last said
+let ogre = null; // where it is, and who moved it
 let goal = null;
+let isMoving = false;
+let stoodMs = 0;
 let unanswered = 0;
 let heard = 0;
 let opened = 0;
@@ -40,49 +50,55 @@ export function offerFigure(land) {
     submitted.preventDefault();
     enter({
       arena: form.elements.arena.value,
-      title: form.elements.title.value.trim() || NAMES[lot],
+      nick: form.elements.title.value.trim() || NAMES[lot],
       colour: Number(form.elements.colour.value),
     }).catch(report);
     document.activeElement.blur(); // the keys are the figure's now
     form.querySelector("button").textContent = "Change";
   });
   listen();
+  offerHoard(pickUp);
+  offerShooting(shoot);
   setInterval(step, STEP_MS);
-  window.addEventListener("pagehide", () => figure && publish({ do: "leave" }));
+  window.addEventListener("pagehide", () => client?.close());
+  window.addEventListener("pageshow", ({ persisted }) => persisted && location.reload());
 }
 
 // Called with each state of the servers' worlds.
-export function showFigure(side) {
-  const arena = figure?.arena ?? form.elements.arena.value;
-  world = side.servers.find((server) => terrain.arenas[arena].every((region) => server.regions.includes(region)));
-  const [x, y] = middle(arena);
-  const size = 2 * terrain.room + 12;
-  const name = ownName();
-  const view = { x: x - size / 2, y: y - size / 2, size };
-  drawWorld(canvas, terrain, world, new Set(side.apart), { view, arena, own: name });
-  const mine = world.things[name];
-  listHere();
+export function showFigure(said, monster) {
+  side = said;
+  ogre = monster;
+  write("ogre", ogre ? `in the ${ogre.region}, moved by ${ogre.by}` : "–");
+  world = side.servers.find((server) => terrain.arenas[arenaShown()].every((region) => server.regions.includes(region)));
+  moves.settle(world.things);
+  draw();
+  const mine = world.things[ownName()];
   write("mine", mine ? `${mine[3]} · health ${mine[2]} · felled ${mine[4]} times` : "–");
-  canvas.setAttribute("aria-label", mine ? `The ${arena}: ${figure.title} stands at ${mine[0]}, ${mine[1]}` : `The ${arena}`);
   canvas.dataset.figures = Object.values(world.things).filter(isFigure).map((state) => state[5]).join(" ");
   canvas.dataset.at = mine ? `${mine[0]},${mine[1]}` : "";
 }
 
+function draw() {
+  const arena = arenaShown();
+  const [x, y] = middle(arena);
+  const size = 2 * terrain.room + 12;
+  const things = moves.applied(world.things);
+  const view = { x: x - size / 2, y: y - size / 2, size };
+  const hoard = showHoard(figure && arena, [x, y]);
+  drawWorld(canvas, terrain, { ...world, things }, new Set(side.apart), { view, arena, own: ownName(), hoard, ogre, shot: showShot(figure?.arena, world, terrain.bows) });
+  const mine = things[ownName()];
+  canvas.setAttribute("aria-label", mine ? `The ${arena}: ${mine[5]} stands at ${Math.round(mine[0])}, ${Math.round(mine[1])}` : `The ${arena}`);
+  const drawn = Object.values(things).filter(isFigure).map((state) => [state[5], state.slice(0, 2)]);
+  canvas.dataset.drawn = JSON.stringify(Object.fromEntries(drawn));
+}
+
 async function enter(next) {
   if (!client) await open();
-  const before = figure;
-  if (before && before.arena !== next.arena) await publish({ do: "leave" });
-  const regions = terrain.arenas[next.arena];
-  if (before?.arena !== next.arena) {
-    here.clear();
-    const old = (before ? terrain.arenas[before.arena] : []).filter((region) => !regions.includes(region));
-    if (old.length) await client.unsubscribe(old);
-    figure = next;
-    await client.subscribe(regions, { state: true });
-  }
+  if (figure) await client.unsubscribe(terrain.arenas[figure.arena]);
+  forgetKeys();
   figure = next;
   goal = null;
-  await publish({ do: "enter", title: next.title, colour: next.colour });
+  await client.subscribe(terrain.arenas[next.arena], { presence: next });
 }
 
 async function open() {
@@ -93,13 +109,51 @@ async function open() {
     showStatus(status, reason);
   });
   client.on("error", report);
-  client.on("state", ({ state }) => Object.values(state).forEach(hear));
+  client.on("state", ({ state }) => {
+    hearKeys(state);
+    listHere();
+  });
+  client.on("presence", listHere);
   client.on("event", (event) => {
     heard++;
-    if (event.sender.startsWith("~")) hear(event);
+    if (event.key) hearKeys({ [event.key]: event });
+    hearShot(event);
     count();
   });
+  client.on("update", ({ sender, payload }) => {
+    if (!figure) return;
+    moves.note(`${figure.arena}/${sender}`, payload, sender in present(), world?.things);
+    write("updates", `${moves.heard.toLocaleString("en")} heard, ${moves.early} before their figure`);
+    requestDraw();
+  });
   client.on("gap", ({ gap }) => report(new Error(`missed events: ${gap.reason}`)));
+}
+
+let isDrawing = false;
+
+function requestDraw() {
+  if (isDrawing || !world) return;
+  isDrawing = true;
+  requestAnimationFrame(() => {
+    isDrawing = false;
+    draw();
+  });
+}
+
+// The players of the arena, as of the events that this page has handled.
+const present = () => (figure ? client.present(home()) : {});
+
+function listHere() {
+  const players = Object.entries(present()).filter(([, { arena }]) => arena === figure.arena);
+  moves.keep(new Set(players.map(([name]) => `${figure.arena}/${name}`)));
+  const items = players.map(([, { nick, colour }]) => {
+    const item = document.createElement("span");
+    const mark = document.createElement("i");
+    mark.style.background = `var(--figure-${Number(colour) % terrain.colours})`;
+    item.append(mark, String(nick).slice(0, terrain.title_length_max));
+    return item;
+  });
+  document.getElementById("here").replaceChildren(...(items.length ? items : ["–"]));
 }
 
 function showStatus(status, reason) {
@@ -109,28 +163,6 @@ function showStatus(status, reason) {
   document.getElementById("status").className = status === "open" ? "" : "waiting";
 }
 
-// Who has entered: by the events, and before this page did, by the state of the regions' keys.
-function hear({ sender, payload }) {
-  if (payload?.do === "enter" && payload.arena === figure.arena) here.set(`${payload.arena}/${sender}`, payload);
-  if (payload?.do === "leave") here.delete(`${payload.arena}/${sender}`);
-}
-
-function listHere() {
-  const list = document.getElementById("here");
-  const there = [...here].filter(([name]) => name in world.things);
-  const told = JSON.stringify(there);
-  if (list.dataset.told === told) return;
-  list.dataset.told = told;
-  const items = there.map(([, { title, colour }]) => {
-    const item = document.createElement("span");
-    const mark = document.createElement("i");
-    mark.style.background = `var(--figure-${colour % terrain.colours})`;
-    item.append(mark, String(title).slice(0, terrain.title_length_max));
-    return item;
-  });
-  list.replaceChildren(...(items.length ? items : ["–"]));
-}
-
 let lastMs = null;
 
 function count() {
@@ -138,17 +170,16 @@ function count() {
   write("heard", `${heard.toLocaleString("en")} heard${back}`);
 }
 
-// Figures act in the region whose middle is nearer, as bots do. Who enters and leaves is also the state of a key.
-async function publish(deed) {
-  const mine = world?.things[ownName()] ?? middle(figure.arena);
-  const key = deed.do === "enter" || deed.do === "leave" ? `figure/${client.name}` : null;
-  const distance = (region) => Math.hypot(...terrain.regions[region].map((at, axis) => at - mine[axis]));
+// Figures act in the region whose middle is nearer, as bots do. Keys are in the arena's home region.
+async function publish(deed, about) {
+  const at = place() ?? middle(figure.arena);
+  const distance = (region) => Math.hypot(...terrain.regions[region].map((along, axis) => along - at[axis]));
   const [one, other] = terrain.arenas[figure.arena];
-  const region = key || distance(one) <= distance(other) ? one : other;
+  const nearer = about || distance(one) <= distance(other) ? one : other;
   const began = performance.now();
   unanswered++;
   try {
-    await client.publish(region, { ...deed, arena: figure.arena }, { key });
+    await client.publish(deed.do === "shoot" ? [one, other] : nearer, { ...deed, arena: figure.arena, at: at.map(Math.round) }, about);
     lastMs = performance.now() - began;
     if (client.status === "open") showStatus("open");
   } finally {
@@ -156,29 +187,46 @@ async function publish(deed) {
   }
 }
 
+const pickUp = (deedOf, about) => publish({ ...deedOf(figure.nick), nick: figure.nick }, about);
+
 function step() {
-  if (!figure || unanswered >= UNANSWERED_MAX) return;
-  const mine = world?.things[ownName()];
+  const at = place();
+  if (!at) return;
   let [x, y] = [0, 0];
-  for (const way of held) [x, y] = [x + WAYS[way][0], y + WAYS[way][1]];
+  for (const way of held) [x, y] = [x + WAYS[way][0] * STRIDE, y + WAYS[way][1] * STRIDE];
   if (x || y) goal = null;
-  else if (goal && mine) {
-    [x, y] = goal.map((at, axis) => (Math.abs(at - mine[axis]) < 1.5 ? 0 : at - mine[axis]));
-    if (!x && !y) goal = null;
+  else if (goal) {
+    [x, y] = goal.map((to, axis) => Math.min(STRIDE, Math.max(-STRIDE, to - at[axis])));
+    if (Math.hypot(x, y) < 0.1) [goal, x, y] = [null, 0, 0];
   }
-  if (!x && !y) return;
-  const stride = (way) => Math.sign(way) * Math.min(terrain.stride, goal ? Math.round(Math.abs(way)) : 2);
-  publish({ do: "walk", by: [stride(x), stride(y)] }).catch(report);
+  const walks = x !== 0 || y !== 0;
+  if (walks) move(at[0] + x, at[1] + y);
+  if ((isMoving && !walks) || (walks && performance.now() - stoodMs > STAND_MS)) {
+    if (unanswered < UNANSWERED_MAX) publish({ do: "stand" }).catch(report);
+    stoodMs = performance.now();
+  }
+  isMoving = walks;
 }
 
+function move(...to) {
+  const [x, y] = middle(figure.arena).map((from, axis) => Math.min(from + terrain.room, Math.max(from - terrain.room, to[axis])));
+  moves.note(ownName(), { x, y }, true, world.things);
+  client.update(home(), "figure", { x, y });
+  requestDraw();
+}
+
+// One event of both regions, with one place in the order of both.
+const shoot = () => figure && terrain.bows.includes(figure.arena) && publish({ do: "shoot" }).catch(report);
 const act = () => figure && publish({ do: "act" }).catch(report);
 
 function listen() {
-  const isTyping = (target) => target.closest("input, select, button, summary");
+  const isTyping = (target) => target.closest("input, select, summary");
+  const isPressing = (target) => target.closest("button");
   document.addEventListener("keydown", (event) => {
     if (!figure || event.ctrlKey || event.metaKey || event.altKey || isTyping(event.target)) return;
     if (event.code in WAYS) held.add(event.code);
-    else if (event.code === "Space") event.repeat || act();
+    else if (event.code === "Space" && !isPressing(event.target)) event.repeat || act();
+    else if (event.code === "KeyF") event.repeat || shoot();
     else return;
     event.preventDefault();
   });
@@ -197,7 +245,7 @@ function listen() {
   }
   document.querySelector(".pad [data-act]").addEventListener("click", act);
   canvas.addEventListener("pointerdown", ({ offsetX, offsetY }) => {
-    const mine = world?.things[ownName()];
+    const mine = place();
     if (!mine) return;
     const [x, y] = middle(figure.arena);
     const size = 2 * terrain.room + 12;
@@ -212,6 +260,9 @@ function hop(code) {
   setTimeout(() => held.delete(code), 1.5 * STEP_MS);
 }
 
+const arenaShown = () => figure?.arena ?? form.elements.arena.value;
+const home = () => terrain.arenas[figure.arena][0];
+const place = () => figure && world && moves.place(ownName(), world.things);
 const ownName = () => (figure && client ? `${figure.arena}/${client.name}` : "");
 const middle = (arena) => [0, 1].map((axis) => terrain.arenas[arena].reduce((sum, region) => sum + terrain.regions[region][axis], 0) / 2);
 

@@ -1,8 +1,8 @@
 // One game server's world on a canvas.
 
 // `view`: the square that is shown, all of the world by default. `arena`: things elsewhere are pale. `own`: the name of
-// the visitor's figure.
-export function drawWorld(canvas, terrain, server, apart, { view = { x: 0, y: 0, size: terrain.size }, arena, own } = {}) {
+// the visitor's figure. `ogre`: { at }. `hoard`: { at, isOpen, isFull }. `shot`: [from, to].
+export function drawWorld(canvas, terrain, server, apart, { view = { x: 0, y: 0, size: terrain.size }, arena, own, hoard, ogre, shot } = {}) {
   const width = canvas.clientWidth;
   const dense = window.devicePixelRatio || 1;
   if (canvas.width !== Math.round(width * dense)) canvas.width = canvas.height = Math.round(width * dense);
@@ -37,6 +37,7 @@ export function drawWorld(canvas, terrain, server, apart, { view = { x: 0, y: 0,
     }
   }
 
+  if (hoard) drawHoard(pen, hoard);
   for (const [name, state] of Object.entries(server.things)) {
     const [x, y] = state;
     pen.globalAlpha = arena && !name.startsWith(arena) ? 0.3 : 1;
@@ -59,6 +60,39 @@ export function drawWorld(canvas, terrain, server, apart, { view = { x: 0, y: 0,
     }
   }
   pen.globalAlpha = 1;
+  if (ogre) {
+    disc(pen, ...ogre.at, 3.6);
+    pen.fillStyle = colour("--bad");
+    pen.fill();
+    if (close) label(pen, "ogre", ogre.at[0], ogre.at[1] - 4.6, 2.4, "center", "--ink");
+  }
+  if (shot) {
+    pen.beginPath();
+    for (const at of shot) pen.lineTo(...at);
+    pen.strokeStyle = colour("--bad");
+    pen.lineWidth = 0.7;
+    pen.stroke();
+  }
+}
+
+function drawHoard(pen, { at: [x, y], isOpen, isFull }) {
+  pen.strokeStyle = colour("--soft");
+  pen.lineWidth = 1.1;
+  pen.beginPath(); // walls, with a gap to the south where the door is
+  pen.moveTo(x - 1.8, y + 4);
+  for (const [across, along] of [[-4, 4], [-4, -4], [4, -4], [4, 4], [1.8, 4]]) pen.lineTo(x + across, y + along);
+  pen.stroke();
+  pen.strokeStyle = colour("--ink");
+  pen.beginPath();
+  pen.moveTo(x - 1.8, y + 4);
+  pen.lineTo(...(isOpen ? [x - 1.8, y + 7.6] : [x + 1.8, y + 4]));
+  pen.stroke();
+  pen.beginPath();
+  pen.rect(x - 2.4, y - 2, 4.8, 4);
+  pen.fillStyle = pen.strokeStyle = colour("--chest");
+  pen.lineWidth = 0.5;
+  if (isFull) pen.fill();
+  pen.stroke();
 }
 
 export const isFigure = (state) => state.length === 7;

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import re
 import signal
 import subprocess
 import sys
@@ -116,6 +118,14 @@ async def test_two_visitors_play_while_nodes_links_and_gateways_fail(
             await broken(ann, kind, what)
             await repaired(ann, kind)
             await walk(ann)
+        await ann.page.locator("#ogre").get_by_text("moved by").wait_for()
+        row = await broken(ann, "keeper", "was stopped")
+        stopped = re.findall(r"keeper-\w+", await row.inner_text())[0]
+        [other] = {"keeper-dublin", "keeper-madrid"} - {stopped}
+        for window in (ann, ben):
+            await window.page.locator("#ogre").get_by_text(f"moved by {other}").wait_for()
+        await repaired(ann, "keeper")
+        await ann.page.locator("#ogre").get_by_text(f"moved by {stopped}").wait_for()  # handed over at a border
         row = await broken(ann, "gateway", "gateway-1 was stopped")
         for window in (ann, ben):  # at the other gateway
             await window.page.locator("#status").get_by_text("Connected, again after 1 interruption").wait_for()
@@ -130,6 +140,127 @@ async def test_two_visitors_play_while_nodes_links_and_gateways_fail(
             assert [text for text in window.complaints if "WebSocket" not in text] == []  # of the gateway that was down
     arena.send_signal(signal.SIGINT)
     assert await asyncio.to_thread(arena.wait, 30) == 0
+
+
+async def test_players_come_and_go_move_and_take_the_hoard(arena: subprocess.Popen[str]) -> None:
+    url = await opened(arena)
+    async with browser() as ann, browser(scheme="dark") as ben:
+        for window, name in ((ann, "Ann"), (ben, "Ben")):
+            await window.page.goto(url)
+            await enter(window, name)
+        for window in (ann, ben):
+            await players(window, "Ann", "Ben")
+            await window.page.locator('#arena[data-figures~="Ann"][data-figures~="Ben"]').wait_for()
+
+        # Movement: the other page draws more places than the events had, and none of a figure it did not know.
+        await ben.page.evaluate(WATCH_ANN)
+        await ann.page.keyboard.down("ArrowLeft")
+        await drawn(ben, "Ann", "(x) => x <= 45")
+        await ann.page.keyboard.up("ArrowLeft")
+        await ben.page.wait_for_function("() => window.seen.size >= 8")
+        await until_moved(ann, "(x) => x <= 45")  # an event says where it stands
+        assert "heard, 0 before their figure" in await ben.page.locator("#updates").inner_text()
+
+        # Conditions: of two who take the hoard at once, one has it, and the other page names the winner.
+        await ann.page.get_by_role("button", name="Open the door").click()
+        for window in (ann, ben):
+            await window.page.get_by_text("The door is open, the hoard is full").wait_for()
+        wins = 0
+        while await conflicts(ann) + await conflicts(ben) == 0:
+            wins += 1
+            assert wins <= ROUNDS
+            for window in (ann, ben):
+                await window.page.get_by_text("the hoard is full").wait_for()
+            at = await soon(ann)
+            await asyncio.gather(*(window.page.evaluate(TAKE, at) for window in (ann, ben)))
+            for window in (ann, ben):
+                await window.page.locator("#told").get_by_text(re.compile("have the hoard|was first")).wait_for()
+            told = [await window.page.locator("#told").inner_text() for window in (ann, ben)]
+            assert told in (["You have the hoard.", "Ann was first."], ["Ben was first.", "You have the hoard."])
+        assert await conflicts(ann) + await conflicts(ben) == 1
+        scores = await ann.page.locator("#scores").inner_text()
+        assert sum(int(count) for count in re.findall(r"\d+", scores)) == wins
+
+        # Shots: one event of both regions, which each page gets once; all servers agree on whom it hit.
+        await ann.page.evaluate("document.activeElement.blur()")
+        for number in (1, 2, 3):
+            await ann.page.keyboard.press("f")
+            for window in (ann, ben):
+                await window.page.locator(f"#shot[data-heard='{number}'][data-joint=true]").wait_for()
+        await ann.page.wait_for_function(SHOTS_AGREE, arg=3)
+        assert "Ann hit" in await ben.page.locator("#shot").inner_text()
+
+        # State: a page that comes late has the door and the scores with its first message, and the players.
+        async with browser() as cleo:
+            await cleo.page.goto(url)
+            await enter(cleo, "Cleo")
+            await cleo.page.get_by_text("The door is open").wait_for()
+            assert await cleo.page.locator("#scores").inner_text() == scores
+            for window in (ann, ben, cleo):
+                await players(window, "Ann", "Ben", "Cleo")
+            await cleo.page.close()
+            for window in (ann, ben):
+                await players(window, "Ann", "Ben")
+                await window.page.locator('#arena:not([data-figures~="Cleo"])').wait_for()
+
+        # A browser that is killed closes nothing: the gateway says that its player has left.
+        session = await ben.page.context.browser.new_browser_cdp_session()
+        processes = (await session.send("SystemInfo.getProcessInfo"))["processInfo"]
+        [pid] = [process["id"] for process in processes if process["type"] == "browser"]
+        os.kill(pid, signal.SIGKILL)
+        await players(ann, "Ann")
+        await ann.page.locator('#arena[data-figures="Ann"]').wait_for()
+        assert await ann.page.get_by_test_id("gamecast-divergence").inner_text() == "0"
+        assert ann.complaints == []
+    arena.send_signal(signal.SIGINT)
+    assert await asyncio.to_thread(arena.wait, 30) == 0
+
+
+ROUNDS = 5
+"""Both pages take the hoard in the same millisecond; still, one may have heard of the other's event before."""
+TAKE = """(at) => {
+  document.getElementById("told").textContent = "";
+  setTimeout(() => document.querySelector("[data-hoard=take]").click(), at - Date.now());
+}"""
+SHOTS_AGREE = """async (count) => {
+  const [ours] = (await (await fetch("state")).json()).sides;
+  const shots = ours.servers.map(({ shots }) => shots.copse).filter(Boolean);
+  return shots.length === 2 && shots.every(({ number }) => number === count) && shots[0].hit === shots[1].hit;
+}"""
+WATCH_ANN = """() => {
+  window.seen = new Set();
+  const look = () => {
+    window.seen.add(JSON.stringify(JSON.parse(document.getElementById("arena").dataset.drawn).Ann));
+    requestAnimationFrame(look);
+  };
+  look();
+}"""
+
+
+async def players(window: Browser, *names: str) -> None:
+    """Wait until these are the players of the arena, and no others."""
+    await window.page.wait_for_function(
+        """(names) => [...document.querySelectorAll("#here span")].map((each) => each.textContent).sort().join()
+          === names.join()""",
+        arg=sorted(names),
+    )
+
+
+async def drawn(window: Browser, name: str, condition: str) -> None:
+    """Wait until the page draws a figure where ``condition`` of its x says."""
+    await window.page.wait_for_function(
+        f"(name) => ({condition})(JSON.parse(document.getElementById('arena').dataset.drawn)[name][0])", arg=name
+    )
+
+
+async def soon(window: Browser) -> int:
+    """Return a time that all pages reach a little later, as JavaScript counts it."""
+    now_ms: int = await window.page.evaluate("Date.now()")
+    return now_ms + 300
+
+
+async def conflicts(window: Browser) -> int:
+    return int(await window.page.locator("[data-hoard=take]").get_attribute("data-conflicts") or 0)
 
 
 async def enter(window: Browser, name: str) -> None:
@@ -152,6 +283,7 @@ async def repaired(window: Browser, kind: str) -> None:
 
 async def walk(window: Browser) -> None:
     """Hold D or A, towards the arena's middle, until the own figure has walked: further than hits push it."""
+    await window.page.locator('#arena:not([data-at=""])').wait_for()  # at another gateway, it enters again
     x = int((await window.page.locator("#arena").get_attribute("data-at")).partition(",")[0])
     key = "d" if x < 60 else "a"
     await window.page.keyboard.down(key)

@@ -11,12 +11,13 @@ pytest.importorskip("aiohttp", reason="the arena's page is served by aiohttp (th
 
 from examples.arena.board import LAG_MAX, Board
 from examples.arena.bots import decide
-from examples.arena.visitors import visitor_deed
+from examples.arena.visitors import SCORES_MAX, presence_deed, scores_of, visitor_deed
 from examples.arena.world import (
     ARENAS,
     FIGURE_ROOM,
     FIGURES_MAX,
     HEALTH,
+    HOARD,
     LOOT,
     REGIONS,
     Bot,
@@ -160,17 +161,19 @@ def entered(world: World, name: str = "ann") -> Figure:
     return figure
 
 
-def test_a_figure_walks_within_its_arena_at_most_a_stride_at_a_time() -> None:
+def test_a_figure_stands_where_its_page_says_within_its_arena() -> None:
     world = World(ALL)
     figure = entered(world)
     begin = figure.x
-    for bot in [bot for bot in world.bots() if bot is not figure]:
-        del world.things[bot.name]  # none stands in the way
-    for _ in range(100):
-        before = figure.y
-        world.apply({"do": "walk", "bot": figure.name, "by": [0, -99]})
-        assert 0 <= before - figure.y <= 3
-    assert (figure.x, figure.y) == (begin, 40 - FIGURE_ROOM)
+    assert world.apply({"do": "stand", "bot": figure.name, "at": [begin + 3, -99]}) == [figure]
+    assert (figure.x, figure.y) == (begin + 3, 40 - FIGURE_ROOM)
+
+
+def test_who_takes_the_hoard_has_it_wherever_it_is_computed() -> None:
+    world = World(ALL)
+    figure = entered(world)
+    assert world.apply({"do": "take", "bot": figure.name, "at": [figure.x, figure.y]}) == [figure]
+    assert figure.loot == HOARD
 
 
 def test_a_figure_opens_the_chest_in_reach_before_it_hits() -> None:
@@ -179,12 +182,12 @@ def test_a_figure_opens_the_chest_in_reach_before_it_hits() -> None:
     assert isinstance(chest, Chest)
     assert isinstance(bot, Bot)
     bot.x, bot.y = chest.x, chest.y = figure.x + 1, figure.y
-    assert world.apply({"do": "act", "bot": figure.name}) == [figure, chest]
+    assert world.apply(act(figure)) == [figure, chest]
     assert (chest.owner, figure.loot) == (figure.name, LOOT)
     chest.x, chest.y = 0, 0
     other = world.things["copse-chest-2"]
     other.x, other.y = 0, 0
-    world.apply({"do": "act", "bot": figure.name})
+    world.apply(act(figure))
     assert bot.health == HEALTH - 1
 
 
@@ -192,19 +195,25 @@ def test_one_more_figure_than_fit_replaces_the_one_that_did_nothing_for_the_long
     world = World(ALL)
     names = [f"v{number}" for number in range(FIGURES_MAX)]
     first, second, *_ = [entered(world, name) for name in names]
-    world.apply({"do": "walk", "bot": first.name, "by": [1, 0]})
+    world.apply(act(first))
     removed, new = world.apply({"do": "enter", "bot": "copse/late", "arena": "copse", "title": "late", "colour": 0})
     assert (removed, second.health, new.name) == (second, 0, "copse/late")
     assert first.name in world.things
-    assert world.apply({"do": "walk", "bot": second.name, "by": [1, 0]}) == []
+    assert world.apply(act(second)) == []
 
 
-def test_a_figure_that_leaves_is_removed_and_may_enter_again() -> None:
+def act(figure: Figure) -> Deed:
+    return {"do": "act", "bot": figure.name, "at": [figure.x, figure.y]}
+
+
+def test_a_figure_that_leaves_is_removed_and_comes_back_with_what_it_had() -> None:
     world = World(ALL)
     figure = entered(world)
+    figure.loot = 30
     assert world.apply({"do": "leave", "bot": figure.name}) == [figure]
     assert (figure.health, figure.name in world.things) == (0, False)
-    assert entered(world).health == HEALTH
+    again = entered(world)
+    assert (again.health, again.loot) == (HEALTH, 30)
 
 
 def test_a_server_of_other_regions_has_no_figure_of_an_arena_that_it_does_not_compute() -> None:
@@ -213,22 +222,45 @@ def test_a_server_of_other_regions_has_no_figure_of_an_arena_that_it_does_not_co
 
 
 def test_visitors_move_only_figures_of_their_own() -> None:
-    deed = visitor_deed("meadow", "~ann", {"do": "act", "arena": "copse", "bot": "copse/~ben"})
-    assert deed == {"do": "act", "arena": "copse", "bot": "copse/~ann"}
+    deed = visitor_deed("meadow", "~ann", {"do": "act", "arena": "copse", "bot": "copse/~ben", "at": [1, 2]})
+    assert deed == {"do": "act", "arena": "copse", "bot": "copse/~ann", "at": [1, 2]}
 
 
 def test_what_visitors_send_is_cut_to_size() -> None:
-    enter = {"do": "enter", "arena": "copse", "title": "x" * 99, "colour": -3}
-    assert visitor_deed("meadow", "~ann", enter) == {
+    said = {"arena": "copse", "nick": "x" * 99, "colour": -3}
+    assert presence_deed("meadow", "~ann", said, is_here=True) == {
         "do": "enter",
         "arena": "copse",
         "bot": "copse/~ann",
         "title": "x" * 16,
         "colour": 5,
     }
-    walk = visitor_deed("forest", "~ann", {"do": "walk", "arena": "copse", "by": [10**30, -2]})
-    assert walk is not None
-    assert walk["by"] == [3, -2]
+    many = {"scores": {f"{number:02}" * 20: number for number in range(50)} | {"x": "y"}}
+    assert scores_of(many) == {f"{number:02}" * 8: number for number in range(SCORES_MAX)}
+    assert scores_of(None) == scores_of({"scores": [1]}) == {}
+
+
+def test_a_shot_hits_the_nearest_also_in_the_other_region() -> None:
+    world = World(ALL)
+    figure, bot = entered(world), world.things["copse-bot-1"]
+    assert isinstance(bot, Bot)
+    for thing in world.in_arena("copse"):
+        thing.x, thing.y = 60, 80
+    figure.x, bot.x, figure.y, bot.y = 55, 66, 40, 40
+    assert region_of(figure) != region_of(bot)
+    assert world.apply({**act(figure), "do": "shoot"}) == [figure, bot]
+    assert (bot.health, world.shots["copse"].hit, world.shots["copse"].end) == (HEALTH - 1, bot.name, (66, 40))
+    bot.y = 80
+    assert world.apply({**act(figure), "do": "shoot"}) == [figure]
+    assert (world.shots["copse"].number, world.shots["copse"].hit) == (2, figure.name)
+
+
+def test_figures_enter_and_leave_by_the_presence_of_their_arenas_home_region() -> None:
+    said = {"arena": "copse", "nick": "Ann", "colour": 1}
+    assert presence_deed("forest", "~ann", said, is_here=True) is None
+    assert presence_deed("meadow", "~ann", {**said, "nick": 7}, is_here=True) is None
+    gone = {"do": "leave", "arena": "copse", "bot": "copse/~ann"}
+    assert presence_deed("meadow", "~ann", {}, is_here=False) == gone
 
 
 @pytest.mark.parametrize(
@@ -242,10 +274,11 @@ def test_what_visitors_send_is_cut_to_size() -> None:
         {"do": "act", "arena": []},
         {"do": "act", "arena": "gate"},
         {"do": "step", "arena": "copse", "to": [1, 1]},
-        {"do": "walk", "arena": "copse", "by": [1]},
-        {"do": "walk", "arena": "copse", "by": [0.5, 1]},
-        {"do": "enter", "arena": "copse", "title": 7, "colour": 1},
-        {"do": "enter", "arena": "copse", "title": "x", "colour": "red"},
+        {"do": "act", "arena": "copse"},
+        {"do": "stand", "arena": "copse", "at": [1]},
+        {"do": "stand", "arena": "copse", "at": [0.5, 1]},
+        {"do": "refill", "arena": "copse", "at": [1, 1]},
+        {"do": "leave", "arena": "copse", "at": [1, 1]},
     ],
 )
 def test_what_no_page_sends_is_no_deed(payload: object) -> None:
