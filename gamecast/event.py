@@ -292,6 +292,11 @@ class Statistics:
     reconnects: int
     hold: HoldTimes = NOTHING_HELD
     """How long received frames waited for others, of those that did."""
+    own_events: int = 0
+    """This connection's own events that came back to it, in the regions that it is subscribed to."""
+    overtaken_events: int = 0
+    """Those of them before which, since they were published, an event of somebody else came in their region: who had
+    applied them at once would have had to roll back. See docs/prediction.md."""
     sent_updates: int = 0
     taken_updates: int = 0
     dropped_updates: int = 0

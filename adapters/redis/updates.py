@@ -229,13 +229,13 @@ class _Sender(_Connected):
 
     def _answered(self, replies: list[Any], error: Exception | None) -> None:
         self._in_flight -= 1
-        refused = error or next((reply for reply in replies if isinstance(reply, Exception)), None)
-        if refused is not None:
+        refused = next((reply for reply in replies if isinstance(reply, Exception)), None)
+        if error is not None:
+            self._broken.set()  # what keeps it from connecting again is logged there
+        elif refused is not None:
             if not self._is_logged:
                 self._is_logged = True
                 _log.warning("updates are refused at node %s: %s", self._node, refused)
-            if error is not None:
-                self._broken.set()
         elif self._in_flight == IN_FLIGHT_MAX - 1:
             self._on_room()
 

@@ -564,6 +564,8 @@ class Client:
             inbox_events=incoming.inbox_events,
             reconnects=outgoing.reconnects + incoming.reconnects,
             hold=incoming.holding.times,
+            own_events=incoming.own_events[0],
+            overtaken_events=incoming.own_events[1],
             sent_updates=self._updating.sent_updates if self._updating is not None else 0,
             taken_updates=self._updating.taken_updates if self._updating is not None else 0,
             dropped_updates=self._updating.dropped_updates if self._updating is not None else 0,

@@ -47,8 +47,13 @@ def _apart(region: str, position: Position) -> bool:
 class EventDecoder:
     """Decodes frames to events, in the order in which it is given them."""
 
-    def __init__(self, tap: Tap | None) -> None:
-        self._tap = tap
+    def __init__(self, tap: Tap | None, own_name: str = "") -> None:
+        """``own_name``: of the connection, whose own events are told apart."""
+        self._tap, self._own_name = tap, own_name
+        self._others_at_ns: dict[str, int] = {}
+        """Region → when an event of somebody else was decoded last."""
+        self.own_events = self.overtaken_events = 0
+        """Own events that came back live, and how many of them after one of somebody else that had come meanwhile."""
         self._floors: dict[str, Position] = {}
         """Region → the position after which its history begins: nothing up to there is delivered."""
         self._passed: dict[str, Position] = {}
@@ -220,6 +225,12 @@ class EventDecoder:
         self._passed[region] = epoch, frame.last
         self._note(region, epoch, first, frame.last)
         self.delivered_events += len(batch) - before
+        if publisher != self._own_name:
+            self._others_at_ns[region] = at_ns
+        elif not replayed:
+            self.own_events += len(sent_at_ns)
+            others_at_ns = self._others_at_ns.get(region, 0)
+            self.overtaken_events += sum(sent <= others_at_ns for sent in sent_at_ns)
         if self._tap is not None:
             self._tap.delivered(
                 frame, meta.publisher, first=first, sent_at_ns=sent_at_ns, at_ns=at_ns, replayed=replayed

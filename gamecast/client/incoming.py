@@ -100,7 +100,7 @@ class Incoming:
         self.on_caught_up: Callable[[frozenset[str]], None] = _no_listener_of
         """Called with regions when their history has no more, before anything after it is delivered."""
         self._readings = NodeReaders(network, session, self._limits, self, health)
-        self._decoder = EventDecoder(tap)
+        self._decoder = EventDecoder(tap, session.name)
         self._inbox = Inbox()
         self._replays = Replays(self.wake_application)
         self._states = States()
@@ -145,6 +145,11 @@ class Incoming:
     def delivered_events(self) -> int:
         """Events that were delivered."""
         return self._decoder.delivered_events
+
+    @property
+    def own_events(self) -> tuple[int, int]:
+        """Own events that came back, and how many of them behind others that had come since they were published."""
+        return self._decoder.own_events, self._decoder.overtaken_events
 
     @property
     def gaps(self) -> int:
