@@ -71,6 +71,7 @@ ROWS = {
     "bench all": Row(),
     "bench arrangements": Row("--worlds 1", quick=True),
     "bench crowds": Row(),
+    "bench updates": Row(),
     "bench knee": Row(),
     "bench embedding": Row(),
     "bench gateway": Row(),

@@ -327,11 +327,12 @@ async def _interests_of_another(server: EmbeddedServer) -> dict[str, Interest]:
 
 async def test_a_renewed_incarnation_is_above_what_nodes_have_forgotten(control: LeaderControl) -> None:
     connection = await control.introduce("a")
-    assert await control.renew("a", connection) == connection + 1
-    assert await control.renew("a", connection, after=500) == 501
-    assert await control.introduce("b") == 502
-    assert await control.renew("a", connection, after=5) == 503
-    assert await control.incarnations() == (503, frozenset({"a", "b"}))
+    # The next one after each is kept for its leaves.
+    assert await control.renew("a", connection) == connection + 2
+    assert await control.renew("a", connection, after=500) == 502
+    assert await control.introduce("b") == 504
+    assert await control.renew("a", connection, after=5) == 506
+    assert await control.incarnations() == (506, frozenset({"a", "b"}))
 
 
 @pytest.mark.parametrize("by", ["beat", "join"])

@@ -219,9 +219,12 @@ async def test_who_does_not_take_updates_keeps_one_of_each_key_and_gets_the_newe
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
-async def test_updates_go_on_when_their_server_is_back(redis_server: EmbeddedServer, how: signal.Signals) -> None:
-    url = redis_server.url
-    async with gamecast.connect(url, name="sender") as sender, gamecast.connect(url, name="reader") as reader:
+async def test_updates_go_on_when_their_server_is_back(how: signal.Signals) -> None:
+    async with (
+        EmbeddedServer(settings={"appendonly": "yes", "appendfsync": "always"}) as redis_server,
+        gamecast.connect(redis_server.url, name="sender") as sender,
+        gamecast.connect(redis_server.url, name="reader") as reader,
+    ):
         await reader.subscribe("forest")
         await sender.subscribe("forest")
         await until_heard(sender, reader)

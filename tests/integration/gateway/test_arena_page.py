@@ -20,7 +20,7 @@ import aiohttp
 
 from tests.integration.accessibility import fetch_axe, judge
 from tests.integration.browser import Browser, browser
-from tests.patience import scaled
+from tests.patience import patience, scaled
 
 ROOT = Path(__file__).parents[3]
 COMPARED_MIN = 1_500
@@ -178,8 +178,10 @@ async def test_players_come_and_go_move_and_take_the_hoard(arena: subprocess.Pop
             told = [await window.page.locator("#told").inner_text() for window in (ann, ben)]
             assert told in (["You have the hoard.", "Ann was first."], ["Ben was first.", "You have the hoard."])
         assert await conflicts(ann) + await conflicts(ben) == 1
+        async with patience(20):  # the page shows them with its next look
+            while await scored(ann) != wins:  # noqa: ASYNC110
+                await asyncio.sleep(0.1)
         scores = await ann.page.locator("#scores").inner_text()
-        assert sum(int(count) for count in re.findall(r"\d+", scores)) == wins
 
         # Shots: one event of both regions, which each page gets once; all servers agree on whom it hit.
         await ann.page.evaluate("document.activeElement.blur()")
@@ -257,6 +259,11 @@ async def soon(window: Browser) -> int:
     """Return a time that all pages reach a little later, as JavaScript counts it."""
     now_ms: int = await window.page.evaluate("Date.now()")
     return now_ms + 300
+
+
+async def scored(window: Browser) -> int:
+    """Return how much loot all figures have together, as a page says."""
+    return sum(int(count) for count in re.findall(r"\d+", await window.page.locator("#scores").inner_text()))
 
 
 async def conflicts(window: Browser) -> int:
