@@ -44,7 +44,7 @@ export function offerFigure(land) {
   }
   const lot = Math.floor(Math.random() * NAMES.length);
   form.elements.title.maxLength = terrain.title_length_max;
-  form.elements.title.value = NAMES[lot];
+  form.elements.title.value ||= NAMES[lot]; // what a visitor typed meanwhile stays
   form.elements.colour.value = String(lot % terrain.colours);
   form.addEventListener("submit", (submitted) => {
     submitted.preventDefault();
@@ -56,6 +56,7 @@ export function offerFigure(land) {
     document.activeElement.blur(); // the keys are the figure's now
     form.querySelector("button").textContent = "Change";
   });
+  form.querySelector("button").disabled = false;
   listen();
   offerHoard(pickUp);
   offerShooting(shoot);
