@@ -155,10 +155,7 @@ async def test_who_is_not_heard_of_has_left_and_can_publish_nothing_more(network
     await watcher.subscribe("forest", presence="watch")
     await ana.subscribe("forest", presence={})
     await until(watcher, "forest", {"ana": {}})
-    assert ana._presences is not None
-    assert ana._presences._tasks
-    for task in ana._presences._tasks:
-        task.cancel()
+    stand_still(ana)
     seen = await until(watcher, "forest", {})
     assert told(seen) == [("ana", False)]
     with pytest.raises(gamecast.Superseded):
@@ -177,12 +174,9 @@ async def test_who_stood_still_hears_that_its_session_has_expired(network: Netwo
     await watcher.subscribe("forest", presence="watch")
     await ana.subscribe("forest", presence={})
     await until(watcher, "forest", {"ana": {}})
-    assert ana._presences is not None
-    assert ana._presences._tasks
-    for task in ana._presences._tasks:
-        task.cancel()
+    stand_still(ana)
     await until(watcher, "forest", {})
-    ana._presences._tasks = []
+    assert ana._presences is not None
     ana._presences.watch()
     async with patience(10):
         with pytest.raises(gamecast.SessionExpired):
@@ -313,6 +307,7 @@ async def test_servers_of_a_secured_network_are_present() -> None:
 def stand_still(client: Client) -> None:
     """Have a connection neither be heard of nor look for others."""
     assert client._presences is not None
+    assert client._presences._tasks
     for task in client._presences._tasks:
         task.cancel()
     client._presences._tasks = []

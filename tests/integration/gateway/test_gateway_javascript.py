@@ -96,6 +96,22 @@ def node() -> tuple[str, ...]:
     pytest.skip("this version of Node has no WebSocket")
 
 
+async def printed(*command: str | Path, seconds: float, cwd: Path | None = None) -> Any:
+    """Run a program that prints JSON and ends, and return what it printed."""
+    process = await asyncio.create_subprocess_exec(
+        *command, cwd=cwd, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+    )
+    try:
+        async with patience(seconds):
+            out, errors = await process.communicate()
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    assert process.returncode == 0, errors.decode()
+    return json.loads(out)
+
+
 async def test_under_node_events_come_in_order_and_refusals_are_errors(
     shared_redis: EmbeddedServer, tmp_path: Path
 ) -> None:

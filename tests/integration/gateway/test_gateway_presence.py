@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from pathlib import Path
 from typing import Any
 
 import gamecast
 from adapters.embedded.server import EmbeddedServer
-from tests.integration.gateway.test_gateway_javascript import CLIENT, node
+from tests.integration.gateway.test_gateway_javascript import CLIENT, node, printed
 from tests.integration.gateway_clients import Socket, running_gateway
 from tests.patience import patience
 
@@ -143,16 +142,8 @@ async def test_the_javascript_client_has_the_roster(redis_server: EmbeddedServer
     file = tmp_path / "presence.mjs"
     file.write_text(SCENARIO % {"client": (CLIENT / "gamecast.js").as_uri()})
     async with running_gateway(redis_server.url) as running:
-        command = *node(), str(file), running.url
-        process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
-        try:
-            async with patience(60):
-                out, _ = await process.communicate()
-        finally:
-            if process.returncode is None:
-                process.kill()
-                await process.wait()
-    assert json.loads(out) == {
+        found = await printed(*node(), file, running.url, seconds=60)
+    assert found == {
         "seen": [["~ana", True, ["~ana"]], ["~bob", True, ["~ana", "~bob"]], "hello", ["~bob", False, ["~ana"]]],
         "refused": "malformed",
         "present": {"~ana": {"nick": "Ana"}},

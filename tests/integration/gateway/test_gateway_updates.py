@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from pathlib import Path
 from typing import Any
 
 import gamecast
 from adapters.embedded.server import EmbeddedServer
 from gamecast import Update
-from tests.integration.gateway.test_gateway_javascript import CLIENT, node
+from tests.integration.gateway.test_gateway_javascript import CLIENT, node, printed
 from tests.integration.gateway_clients import Socket, running_gateway
 from tests.patience import patience
 
@@ -171,16 +170,8 @@ async def test_the_javascript_client_sends_the_newest_and_hears_it_after_the_eve
     file = tmp_path / "updates.mjs"
     file.write_text(SCENARIO % {"client": (CLIENT / "gamecast.js").as_uri()})
     async with running_gateway(redis_server.url) as running:
-        command = *node(), str(file), running.url
-        process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
-        try:
-            async with patience(60):
-                out, _ = await process.communicate()
-        finally:
-            if process.returncode is None:
-                process.kill()
-                await process.wait()
-    assert json.loads(out) == {
+        found = await printed(*node(), file, running.url, seconds=60)
+    assert found == {
         "first": ["event", "goblin"],
         "last": ["update", "goblin", {"x": 99}, "~ana"],
         "raw": [1, 2],

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -13,9 +12,8 @@ import pytest
 from adapters.embedded.server import EmbeddedServer
 from adapters.gateway.application import CLIENT
 from adapters.gateway.tokens import KeyFile, Keys, mint, new_key
-from tests.integration.gateway.test_gateway_javascript import node
+from tests.integration.gateway.test_gateway_javascript import node, printed
 from tests.integration.gateway_clients import Socket, running_gateway
-from tests.patience import patience
 
 SERVER = """
 import { connect } from "%s";
@@ -432,18 +430,7 @@ async def run(script: str, directory: Path, head: str = SERVER) -> Any:
     file = directory / "run.mjs"
     ending = "\nconsole.log(JSON.stringify(out));\nprocess.exit(0);\n"
     file.write_text(head % (CLIENT / "gamecast.js").as_uri() + script + ending)
-    process = await asyncio.create_subprocess_exec(
-        *node(), str(file), stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
-    )
-    try:
-        async with patience(20):
-            out, errors = await process.communicate()
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
-    assert process.returncode == 0, errors.decode()
-    return json.loads(out)
+    return await printed(*node(), file, seconds=20)
 
 
 GATEWAY = """

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import gzip
 import json
 import os
@@ -10,16 +9,15 @@ import re
 import shutil
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from adapters.embedded.server import EmbeddedServer
 from adapters.gateway.application import CLIENT
 from gamecast.version import __version__
-from tests.integration.gateway.test_gateway_javascript import node
+from tests.integration.gateway.test_gateway_javascript import node, printed
 from tests.integration.gateway_clients import running_gateway
-from tests.patience import patience, scaled
+from tests.patience import scaled
 
 ROOT = Path(__file__).parents[3]
 PACKAGE = Path("clients", "javascript")
@@ -132,20 +130,6 @@ def project(directory: Path, tarball: Path, *packages: str) -> Path:
     return directory
 
 
-async def played(*command: str | Path, cwd: Path) -> Any:
-    """Run a program that prints the event that it published."""
-    process = await asyncio.create_subprocess_exec(*command, cwd=cwd, stdout=asyncio.subprocess.PIPE)
-    try:
-        async with patience(30):
-            out, _ = await process.communicate()
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
-    assert process.returncode == 0
-    return json.loads(out)
-
-
 def test_its_version_and_its_files_are_those_of_gamecast(tarball: Path) -> None:
     about = json.loads((ROOT / PACKAGE / "package.json").read_text())
     number, kind, count = re.fullmatch(r"([\d.]+?)(?:\.?(a|b|rc|dev)(\d+))?", __version__).groups()  # type: ignore[union-attr]
@@ -164,7 +148,7 @@ async def test_node_loads_it_as_a_module_and_with_require(
     (directory / "play.cjs").write_text(CJS)
     async with running_gateway(shared_redis.url) as running:
         for name in ("mjs", "cjs"):
-            found = await played(node()[0], f"play.{name}", name, running.url, cwd=directory)
+            found = await printed(node()[0], f"play.{name}", name, running.url, cwd=directory, seconds=30)
             assert found == [f"~{name}", {"type": "spell", "power": 3}, 1]
 
 
@@ -176,7 +160,7 @@ async def test_node_without_a_websocket_says_what_to_install(tarball: Path, tmp_
     connect("ws://127.0.0.1:1").on("error", ({ code, message }) => console.log(JSON.stringify([code, message])));
     """
     (directory / "bare.mjs").write_text(script)
-    code, message = await played(node()[0], "bare.mjs", cwd=directory)
+    code, message = await printed(node()[0], "bare.mjs", cwd=directory, seconds=30)
     assert code == "unsupported"
     assert "install ws" in message
 
@@ -190,7 +174,7 @@ async def test_esbuild_bundles_it_small_and_types_compile_with_own_events(
     run(programs / "esbuild", "play.mjs", "--bundle", "--format=esm", "--outfile=bundle.mjs", cwd=directory)
     assert "createRequire" not in (directory / "bundle.mjs").read_text()
     async with running_gateway(shared_redis.url) as running:
-        found = await played(*node(), "bundle.mjs", "bundle", running.url, cwd=directory)
+        found = await printed(*node(), "bundle.mjs", "bundle", running.url, cwd=directory, seconds=30)
     assert found == ["~bundle", {"type": "spell", "power": 3}, 1]
 
     (directory / "client.mjs").write_text('export * from "@gamecast/client";')
