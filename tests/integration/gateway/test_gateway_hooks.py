@@ -455,7 +455,7 @@ async def test_a_gateway_process_asks_the_backend_that_its_options_name(
         aiohttp.ClientSession(url) as client,
         patience(30),
     ):
-        status = 503
+        status, answer = 503, {}
         while status == 503:  # a busy machine answers later than the gateway waits
             async with client.post("/v1/regions/process/events", json={"payload": 1}) as response:
                 status, answer = response.status, await response.json()
