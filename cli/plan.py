@@ -22,9 +22,14 @@ from sequencing.names import check_node_name
 from sequencing.plan import Ordering
 
 if TYPE_CHECKING:
+    from laboratory.planning.frontier import Frontier
+    from laboratory.planning.reading import MembershipFile
     from placement.placing import Objective
 
 NODES_DEFAULT = 3
+FRONTIER_NODES_DEFAULT = 64
+EFFORTS = "quick", "normal", "thorough"
+"""`placement.placing.EFFORTS`, without importing scipy before it is needed."""
 
 
 class Stopwatch:
@@ -58,7 +63,13 @@ def _capacity(_: click.Context, __: click.Parameter, value: str | None) -> float
 
 
 @click.command("plan")
-@click.argument("membership", type=click.Path(path_type=Path, allow_dash=True))
+@click.argument("membership", required=False, type=click.Path(path_type=Path, allow_dash=True))
+@click.option(
+    "--world",
+    metavar="SPEC",
+    help="Plan for a grid world of walking players instead of MEMBERSHIP: COLUMNSxROWS:servers=N,players=N, and "
+    "gather=spread|flocks|event|boss, seed, speed, events, walked, handover if you like.",
+)
 @click.option("--nodes", type=click.IntRange(1, 10_000), help="Plan for this number of nodes: n1, n2, ….  [default: 3]")
 @click.option("--node", "named", multiple=True, metavar="NAME", help="Plan for this node; repeatable.")
 @click.option(
@@ -117,6 +128,19 @@ def _capacity(_: click.Context, __: click.Parameter, value: str | None) -> float
     show_default=True,
     help="With --topology: minimise this delay from publisher to subscriber, or the mean stretch.",
 )
+@click.option(
+    "--effort",
+    type=click.Choice(EFFORTS),
+    default="normal",
+    show_default=True,
+    help="With --topology: how long to search. For 32 regions that is about 0.3 s, 1 s or 20 s.",
+)
+@click.option(
+    "--frontier",
+    is_flag=True,
+    help="With --topology: compare networks from 1 node up to --nodes, by delay and by the load of their busiest node; "
+    "plan the one that we would take, and say why. --picture draws the comparison.  [default of --nodes: 64]",
+)
 @click.option("--out", type=click.Path(path_type=Path), metavar="FILE", help="Write the plan as JSON.")
 @click.option("--picture", type=click.Path(path_type=Path), metavar="FILE", help="Draw the plan: .png, .svg or .pdf.")
 @click.option("--skip-bad", is_flag=True, help="Count malformed rows instead of stopping at the first.")
@@ -124,8 +148,9 @@ def _capacity(_: click.Context, __: click.Parameter, value: str | None) -> float
 @click.pass_context
 def plan(
     context: click.Context,
-    membership: Path,
+    membership: Path | None,
     *,
+    world: str | None,
     nodes: int | None,
     named: Sequence[str],
     ordering: Ordering,
@@ -138,6 +163,8 @@ def plan(
     weight: str | None,
     hosts: Path | None,
     objective: Objective,
+    effort: str,
+    frontier: bool,
     out: Path | None,
     picture: Path | None,
     skip_bad: bool,
@@ -162,12 +189,15 @@ def plan(
     """
     from laboratory.planning.document import PAIRS_MAX, plan_document
     from laboratory.planning.figures import PlanFigures
+    from laboratory.planning.frontier import draw_frontier, tell_frontier
+    from laboratory.planning.frontier import frontier as compare
     from laboratory.planning.grid import grid_overlaps
     from laboratory.planning.picture import draw_plan, require_drawable
-    from laboratory.planning.places import plan_on_hosts, read_hosts
+    from laboratory.planning.places import Task, read_hosts
     from laboratory.planning.reading import read_membership, read_overlaps, read_rates
     from laboratory.planning.story import tell
     from laboratory.topologies.reading import read_topology
+    from placement.placing import EFFORTS as PLACING_EFFORTS
     from placement.planner import make_plan_and_report
     from sequencing.conditions import violations
     from sequencing.expected import observers
@@ -175,26 +205,35 @@ def plan(
     from sequencing.overlaps import count_double_overlaps
 
     names = _node_names(nodes, named)
-    if topology is None and (rtt or weight is not None or hosts is not None):
-        raise click.UsageError("--rtt, --weight and --hosts say how to read --topology FILE")
+    if (membership is None) == (world is None):
+        raise click.UsageError("give either MEMBERSHIP, a file or - for standard input, or --world SPEC")
+    if topology is None and (rtt or weight is not None or hosts is not None or frontier):
+        raise click.UsageError("--rtt, --weight, --hosts and --frontier are about hosts: give --topology FILE too")
+    if frontier and named:
+        raise click.UsageError("--frontier names its nodes itself: give --nodes N instead of --node NAME")
     if picture is not None:
         require_drawable(picture)
     with _progress() as (show, advance):
         watch = Stopwatch(show)
         with watch.stage("reading", "reading"):
-            source = read_membership(membership, skip_bad=skip_bad, on_progress=advance)
-            if not source.rows:
-                what = "all rows are malformed" if source.skipped.count else "there are no rows"
-                raise InvalidInput(f"{_shown(membership)}: {what}, so there is nothing to plan")
-            rate_of = _recorded_rates(rates_from) if rates_from is not None else {}
+            rate_of: dict[str, float] = {}
+            if membership is None:
+                source, rate_of = _made(str(world))
+            else:
+                source = read_membership(membership, skip_bad=skip_bad, on_progress=advance)
+                if not source.rows:
+                    what = "all rows are malformed" if source.skipped.count else "there are no rows"
+                    raise InvalidInput(f"{_shown(membership)}: {what}, so there is nothing to plan")
+            rate_of |= _recorded_rates(rates_from) if rates_from is not None else {}
             rate_of |= read_rates(rates) if rates is not None else {}
-            world = reckoned = source.membership
+            asked = reckoned = source.membership
             if overlaps_file is not None:
-                pairs = grid_overlaps(world.regions) if overlaps_file == "grid" else read_overlaps(Path(overlaps_file))
-                world = Membership(world.regions_of, frozenset(world.regions).union(*pairs))
-                reckoned = Membership.of(observers(world.regions_of, pairs, ordering), world.regions)
+                pairs = grid_overlaps(asked.regions) if overlaps_file == "grid" else read_overlaps(Path(overlaps_file))
+                asked = Membership(asked.regions_of, frozenset(asked.regions).union(*pairs))
+                reckoned = Membership.of(observers(asked.regions_of, pairs, ordering), asked.regions)
         with watch.stage("overlaps", "counting overlaps"):
             overlaps = count_double_overlaps(source.membership)
+        compared: Frontier | None = None
         if topology is None:
             with watch.stage("plan", "planning"):
                 made, choice = make_plan_and_report(
@@ -209,22 +248,32 @@ def plan(
                 network = read_topology(topology, rtt=rtt, weight=weight)
                 standing = read_hosts(hosts) if hosts is not None else {}
             with watch.stage("plan", "placing"):
-                placed = plan_on_hosts(
+                task = Task.of(
                     reckoned,
                     network,
                     host_of=standing,
-                    names=names if nodes is not None or named else None,
                     ordering=ordering,
                     objective=objective,
                     rates=rate_of,
                     capacity=capacity,
                 )
-            made, host_of, why = placed.plan, placed.host_of, (*network.notes, *placed.why())
+                if frontier:
+                    compared = compare(
+                        task, nodes_max=nodes or FRONTIER_NODES_DEFAULT, effort=PLACING_EFFORTS[effort], show=show
+                    )
+                    placed = compared.points[compared.chosen]
+                else:
+                    wanted = names if nodes is not None or named else None
+                    placed = task.planned(names=wanted, effort=PLACING_EFFORTS[effort])
+            reasons = (compared.why,) if compared is not None else ()
+            made, host_of, why = placed.plan, placed.host_of, (*network.notes, *reasons, *placed.why())
             overload = placed.overload
             chosen = {"arrangement": "placed", "optimal": False, "why": why, "placement": placed.as_dict()}
+            if compared is not None:
+                chosen["frontier"] = compared.as_dict()
         with watch.stage("conditions", "checking the conditions"):
             broken = violations(made, reckoned)
-        figures = PlanFigures(made, world, rate_of, overlaps, broken, reckoned)
+        figures = PlanFigures(made, asked, rate_of, overlaps, broken, reckoned)
         if out is not None:
             with watch.stage("out", f"writing {out}"):
                 document = plan_document(made, reckoned, host_of)
@@ -237,7 +286,10 @@ def plan(
                 )
         if picture is not None:
             with watch.stage("picture", f"drawing {picture}"):
-                draw_plan(figures, picture)
+                if compared is not None:
+                    draw_frontier(compared, picture)
+                else:
+                    draw_plan(figures, picture)
     if as_json:
         report = {
             **figures.as_dict(),
@@ -253,9 +305,23 @@ def plan(
         click.echo(orjson.dumps(report, option=orjson.OPT_INDENT_2))
     else:
         written = [file for file in (out, picture) if file is not None]
-        tell(Console(highlight=False, markup=False, emoji=False), figures, source, why, watch.seconds, written)
+        console = Console(highlight=False, markup=False, emoji=False)
+        if compared is not None:
+            tell_frontier(console, compared)
+        tell(console, figures, source, why, watch.seconds, written)
     if broken or overload:
         context.exit(BROKEN)
+
+
+def _made(text: str) -> tuple[MembershipFile, dict[str, float]]:
+    """Return a world that is made, as if it had been read, and its events/s."""
+    from laboratory.planning.reading import MembershipFile
+    from laboratory.planning.rows import Skipped
+    from laboratory.scale.worlds import made, parse_world
+
+    found = made(parse_world(text))
+    rows = int(found.membership.incidence.nnz)
+    return MembershipFile(found.membership, rows, 0, Skipped()), dict(found.rates)
 
 
 def _node_names(count: int | None, named: Sequence[str]) -> list[str]:

@@ -17,6 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from cli.protocols import protocols
 from cli.simulate_paper import paper
 from cli.simulate_placement import placement
+from cli.simulate_scale import scale
 from cli.simulate_trees import trees
 from cli.simulate_wan import wan
 from laboratory.processes.pool import mapped
@@ -148,6 +149,7 @@ def sessions_command(count: int, first: int, nodes: int, causal: bool, jobs: int
 simulate.add_command(paper)
 simulate.add_command(placement)
 simulate.add_command(protocols)
+simulate.add_command(scale)
 simulate.add_command(trees)
 simulate.add_command(wan)
 

@@ -27,9 +27,17 @@ def sequencers(distances: Distances, count: int) -> list[Placed]:
 
 def region_costs(distances: Distances) -> FloatArray:
     """Return regions × hosts: the delays of a region's deliveries if it passes that host, summed over events/s."""
+    up, down, _ = region_sums(distances)
+    return up + down
+
+
+def region_sums(distances: Distances) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Return the delays of a region's deliveries to each host and from it, regions × hosts, and deliveries/s.
+
+    Delays are summed over events/s.
+    """
     work = distances.workload
     rates = np.where(work.members, work.rates, 0.0)
     upward = rates * (work.members.sum(axis=0) - work.members)
     downward = work.members * (rates.sum(axis=0) - rates)
-    summed: FloatArray = upward.T @ distances.up + downward.T @ distances.down
-    return summed
+    return upward.T @ distances.up, downward.T @ distances.down, downward.sum(axis=0)

@@ -82,6 +82,10 @@ class Improvement:
                 layout = reshaped
         return layout
 
+    def settle(self, layout: Layout) -> Layout:
+        """Return a layout with better ingresses and hosts for its tree."""
+        return self._resite(self._descend(layout))
+
     def search(self, starts: Sequence[Layout], random: np.random.Generator, *, kicks: int) -> Layout:
         """Improve each start, and then the best of them again after each of ``kicks`` displacements."""
         best = min((self.improve(start) for start in starts), key=lambda layout: layout.value)

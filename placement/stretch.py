@@ -41,7 +41,7 @@ class Routes:
     @classmethod
     def through(cls, hosts: IntArray) -> Routes:
         """Return routes that pass one host each."""
-        return cls(hosts, hosts, np.zeros(len(hosts)))
+        return cls(hosts, hosts.copy(), np.zeros(len(hosts)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,6 +51,10 @@ class Topology(Protocol):
     def roomy(self) -> bool:
         """Whether one host (place) has room for several sequencing nodes."""
 
+    @property
+    def is_metric(self) -> bool:
+        """Whether it is certain that no way over another host is shorter than the delay between two."""
+
 
 @dataclass(frozen=True)
 class Network:
@@ -75,6 +79,11 @@ class Network:
     def roomy(self) -> bool:
         """See `Topology`."""
         return False
+
+    @property
+    def is_metric(self) -> bool:
+        """See `Topology`: delays are those of shortest ways."""
+        return True
 
     @cached_property
     def _reversed(self) -> sparse.csr_array:
@@ -101,6 +110,11 @@ class Matrix:
     def roomy(self) -> bool:
         """See `Topology`; a diagonal with zeros says nothing of machines at one place."""
         return bool((self.ms.diagonal() > 0).all())
+
+    @property
+    def is_metric(self) -> bool:
+        """See `Topology`: packets took the way they took."""
+        return False
 
 
 def network(

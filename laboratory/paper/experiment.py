@@ -12,6 +12,7 @@ import numpy as np
 
 from laboratory.placing import baselines
 from laboratory.placing.transit_stub import TransitStub, transit_stub
+from placement.bound import lower_bound
 from placement.objective import PlanObjective
 from placement.placed import Placed
 from placement.placing import Effort, Objective, place
@@ -112,7 +113,7 @@ def _run(experiment: Experiment, seed: int, groups: int, distances: Distances) -
         ),
     }
     schemes = {name: _scheme(distances, network) for name, network in networks.items()}
-    bound = figures(distances, baselines.lower_bound(distances))
+    bound = figures(distances, lower_bound(distances))
     schemes["lower_bound"] = _as_scheme(bound, nodes=groups, hops=1.0)
     return Run(seed, groups, schemes, clique(work), seconds)
 

@@ -1,7 +1,5 @@
 """The networks that a placed network is compared with.
 
-- `lower_bound`: each region through its own 1-median. No scheme in which a region's events share a node has a smaller
-  mean delay; it is no network, for nothing orders regions against each other.
 - `central`: one sequencer for all, at the 1-median. Short ways, and one node that handles everything.
 - `scattered`: a given network on hosts drawn uniformly (Lumezanu 2006, §3.3: "would lead to poor performance").
 - `paper`: the heuristic of Lumezanu 2006, as far as it is specified (below).
@@ -22,23 +20,18 @@ from dataclasses import replace
 
 import numpy as np
 
-from placement.central import central, region_costs
+from placement.central import central
 from placement.placed import Placed, PlacedAtom
-from placement.stretch import Distances, Routes
+from placement.stretch import Distances
 from placement.topology import FloatArray, IntArray
 from placement.workloads import BoolArray
 from sequencing.errors import UsageError
 
-__all__ = ["central", "hops", "lower_bound", "paper", "scattered", "sequencing_nodes", "stamp_bytes", "vector_bytes"]
+__all__ = ["central", "hops", "paper", "scattered", "sequencing_nodes", "stamp_bytes", "vector_bytes"]
 
 NUMBER_BYTES = 4
 """Of a sequence number, of an atom's id, and of one entry of a vector."""
 OVERLAP_MIN = 2
-
-
-def lower_bound(distances: Distances) -> Routes:
-    """Return each region's way through its own 1-median."""
-    return Routes.through(region_costs(distances).argmin(axis=1))
 
 
 def scattered(network: Placed, hosts: int, random: np.random.Generator) -> Placed:

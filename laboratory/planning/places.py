@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -11,9 +12,10 @@ import numpy as np
 
 from gamecast.errors import UsageError
 from laboratory.planning.rows import MalformedRow, read_rows
+from placement.bound import lower_bound
 from placement.central import central
 from placement.objective import region_rates
-from placement.placing import LoadRule, Objective, place
+from placement.placing import Effort, LoadRule, Objective, place
 from placement.stretch import Distances, Figures, figures
 from placement.topology import Topology
 from placement.workloads import Workload
@@ -28,8 +30,9 @@ SUBSCRIBERS_MAX = 5_000
 class PlanOnHosts:
     """A plan, the host of each of its nodes that has one, and its delays, in ms.
 
-    ``central``: the delays with one sequencer at the 1-median; ``direct_ms``: without any. ``capacity``: the limit of
-    events/s through a node, if there is one; ``peak``: of the busiest node, which exceeds it by ``overload``.
+    ``central``: the delays with one sequencer at the 1-median; ``direct_ms``: without any; ``bound_ms``: a mean that no
+    network is below. ``capacity``: the limit of events/s through a node, if there is one; ``peak``: of the busiest
+    node, which exceeds it by ``overload``.
     """
 
     plan: Plan
@@ -37,14 +40,25 @@ class PlanOnHosts:
     figures: Figures
     central: Figures
     direct_ms: float
+    bound_ms: float
     capacity: float | None
     peak: float
     overload: float
 
     @property
+    def used(self) -> int:
+        """The number of nodes that have a host."""
+        return len(self.host_of)
+
+    @property
     def stretch(self) -> float:
         """Mean sequenced over mean direct delay; nan where nothing is delivered to others."""
         return self.figures.mean_ms / self.direct_ms if self.direct_ms else float("nan")
+
+    @property
+    def gap(self) -> float:
+        """By what part the mean delay is above the lower bound; 0 where nothing is delivered to others."""
+        return self.figures.mean_ms / self.bound_ms - 1 if self.bound_ms else 0.0
 
     def as_dict(self) -> dict[str, Any]:
         """Return what JSON can hold."""
@@ -53,6 +67,8 @@ class PlanOnHosts:
             "mean_ms": self.figures.mean_ms,
             "p95_ms": self.figures.p95_ms,
             "direct_ms": self.direct_ms,
+            "lower_bound_ms": self.bound_ms,
+            "above_lower_bound": self.gap,
             "central_ms": self.central.mean_ms,
             "central_p95_ms": self.central.p95_ms,
             "stretch": {
@@ -74,6 +90,7 @@ class PlanOnHosts:
         return (
             f"Nodes stand {places}.",
             f"Publisher to subscriber: {through} on average; {direct} directly, {by_one} by one sequencer for all.",
+            f"No network is below {self.bound_ms:,.1f} ms, each region by its best way; this is {self.gap:.1%} above.",
             f"95% arrive within {ours.p95_ms:,.1f} ms, by one sequencer within {central.p95_ms:,.1f} ms.",
             f"The worst latency stretch is {ours.worst_stretch:,.2f}, by one sequencer {central.worst_stretch:,.2f}.",
             *self._missed(),
@@ -87,44 +104,93 @@ class PlanOnHosts:
             )
 
 
-def plan_on_hosts(
-    membership: Membership,
-    topology: Topology,
-    *,
-    host_of: Mapping[str, str],
-    names: Sequence[str] | None,
-    ordering: Ordering,
-    objective: Objective,
-    rates: Mapping[str, float],
-    capacity: float | Literal["receiver"] | None,
-) -> PlanOnHosts:
-    """Place a network for a membership: its arrangement and its hosts together (`placement.placing`).
+@dataclass(frozen=True)
+class Task:
+    """A world to be placed: who stands where, the order that is wanted, and what counts. Use `Task.of`."""
 
-    ``host_of``: subscriber → host; those that it leaves out stand on the host that has their name. ``names``: of the
-    possible nodes; None for as many as the load asks for, n1, n2, …. ``capacity``: events/s through a
-    node, ``receiver`` for as many as the busiest subscriber receives, or None for no limit. A region's
-    events are published by its subscribers in equal parts. Raises `UsageError` for a subscriber without a host.
-    """
-    work = _workload(membership, topology, host_of, rates)
-    distances = Distances.of(work, topology)
-    limit = (float(work.received.max(initial=0.0)) or None) if capacity == "receiver" else capacity
-    rule = LoadRule(np.inf if limit is None else limit)
-    count = None if names is None else len(names)
-    placed = place(distances, np.random.default_rng(0), ordering=ordering, objective=objective, rule=rule, nodes=count)
-    plan = placed.plan(work, ordering=ordering, names=names)
-    handled = placed.handled(work.region_rates)
-    direct = float(distances.received_direct_ms.sum())
-    received = float(distances.received_rates.sum())
-    return PlanOnHosts(
-        plan,
-        {node: topology.names[host] for node, host in zip(plan.nodes, placed.hosts, strict=False)},
-        figures(distances, placed.routes(topology)),
-        figures(distances, central(distances).routes(topology)),
-        direct / received if received else 0.0,
-        limit,
-        float(handled.max(initial=0.0)),
-        rule.excess(handled),
-    )
+    distances: Distances
+    ordering: Ordering
+    objective: Objective
+    limit: float | None
+    """Events/s through a node, if there is a limit."""
+
+    @classmethod
+    def of(
+        cls,
+        membership: Membership,
+        topology: Topology,
+        *,
+        host_of: Mapping[str, str],
+        ordering: Ordering,
+        objective: Objective,
+        rates: Mapping[str, float],
+        capacity: float | Literal["receiver"] | None,
+    ) -> Task:
+        """Read a world.
+
+        ``host_of``: subscriber → host; those that it leaves out stand on the host that has their name. ``capacity``:
+        events/s through a node, ``receiver`` for as many as the busiest subscriber receives, or None for no limit. A
+        region's events are published by its subscribers in equal parts. Raises `UsageError` for a subscriber without a
+        host.
+        """
+        work = _workload(membership, topology, host_of, rates)
+        limit = (float(work.received.max(initial=0.0)) or None) if capacity == "receiver" else capacity
+        return cls(Distances.of(work, topology), ordering, objective, limit)
+
+    def planned(
+        self,
+        *,
+        names: Sequence[str] | None,
+        effort: Effort | None = None,
+        nodes: int | None = None,
+        capacity: float | None = None,
+    ) -> PlanOnHosts:
+        """Place a network: its arrangement and its hosts together (`placement.placing`).
+
+        ``names``: of the possible nodes; None for as many as the load asks for, or ``nodes`` at most: n1, n2, ….
+        ``capacity``: events/s through a node, instead of the task's.
+        """
+        rule = LoadRule(next((limit for limit in (capacity, self.limit) if limit is not None), np.inf))
+        distances, work = self.distances, self.distances.workload
+        placed = place(
+            distances,
+            np.random.default_rng(0),
+            ordering=self.ordering,
+            objective=self.objective,
+            rule=rule,
+            nodes=nodes if names is None else len(names),
+            effort=effort,
+        )
+        plan = placed.plan(work, ordering=self.ordering, names=names)
+        peak = float(placed.handled(work.region_rates).max(initial=0.0))
+        limit = LoadRule(np.inf if self.limit is None else self.limit)
+        return PlanOnHosts(
+            plan,
+            {node: distances.topology.names[host] for node, host in zip(plan.nodes, placed.hosts, strict=False)},
+            figures(distances, placed.routes(distances.topology)),
+            self.central,
+            self.direct_ms,
+            self.bound_ms,
+            self.limit,
+            peak,
+            limit.excess(np.array([peak])),
+        )
+
+    @cached_property
+    def central(self) -> Figures:
+        """The delays with one sequencer at the 1-median."""
+        return figures(self.distances, central(self.distances).routes(self.distances.topology))
+
+    @cached_property
+    def bound_ms(self) -> float:
+        """A mean delay that no network is below: see `placement.bound`."""
+        return figures(self.distances, lower_bound(self.distances)).mean_ms
+
+    @cached_property
+    def direct_ms(self) -> float:
+        """The mean delay from publisher to subscriber without any network."""
+        received = float(self.distances.received_rates.sum())
+        return float(self.distances.received_direct_ms.sum()) / received if received else 0.0
 
 
 def _worst(reached: Figures) -> float | None:

@@ -11,6 +11,7 @@ import numpy as np
 from laboratory.match.hosting import build_workload
 from laboratory.match.trace import read_match
 from laboratory.placing import baselines
+from placement.bound import lower_bound
 from placement.placed import Placed
 from placement.placing import place
 from placement.stretch import Distances, figures
@@ -128,7 +129,7 @@ def compare(topology: Topology, name: str, seed: int) -> Compared:
         mean_ms(ours),
         mean_ms(baselines.central(distances)),
         float(np.mean([mean_ms(network) for network in shuffled])),
-        figures(distances, baselines.lower_bound(distances)).mean_ms,
+        figures(distances, lower_bound(distances)).mean_ms,
         float(direct),
         float(ours.ordered(rates).max()) / receiver,
         float(ours.handled(rates).max()) / receiver,

@@ -87,6 +87,7 @@ ROWS = {
     "lab explore": Row("planned --every 100000", quick=True, writes=("--counterexamples {out}",)),
     "lab simulate paper": Row(),
     "lab simulate placement": Row("{matrix}", reads=("{input}.csv",)),
+    "lab simulate scale": Row(),
     "lab simulate protocols": Row("--seeds 1 --protocol fifo --claim validity --jobs 1", quick=True),
     "lab simulate trees": Row("{edges} --source a --destinations c", quick=True, reads=("{input}_edges.csv",)),
     "lab simulate wan": Row("{matrix}", reads=("{input}.csv", "{matrix} {input}")),

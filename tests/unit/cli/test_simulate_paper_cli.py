@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from itertools import permutations
 from pathlib import Path
 from typing import Any, get_args
 
@@ -11,12 +12,13 @@ import orjson
 import pytest
 from click.testing import CliRunner, Result
 
+from cli.plan import EFFORTS as PLAN_EFFORTS
 from cli.plan import plan as plan_command
 from cli.simulate import simulate
 from cli.simulate_paper import OBJECTIVES
 from gamecast.errors import InvalidInput
 from placement import splitting
-from placement.placing import Objective
+from placement.placing import EFFORTS, Objective
 from tests.shared_data import BLACK_GOLD, SHARED_DATA, needs_shared_data
 
 SMALL = ("--nodes", "300", "--subscribers", "24", "--clusters", "4", "--groups", "4,8", "--jobs", "1")
@@ -176,3 +178,50 @@ def test_options_of_a_topology_need_one(tmp_path: Path) -> None:
 
 def test_the_objectives_on_offer_are_those_that_placement_has() -> None:
     assert set(OBJECTIVES) == set(get_args(Objective))
+
+
+def test_a_frontier_compares_delay_and_load_and_plans_what_it_chooses(tmp_path: Path) -> None:
+    members = tmp_path / "members.csv"
+    members.write_text("".join(f"city{n},r{(n + step) % 4}\n" for n in range(8) for step in range(2)))
+    picture = tmp_path / "frontier.svg"
+    command = [str(members), "--topology", str(a_matrix(tmp_path)), "--frontier", "--nodes", "4", "--effort", "quick"]
+    shown = CliRunner().invoke(plan_command, [*command, "--picture", str(picture)], catch_exceptions=False)
+    assert "busiest node, events/s" in shown.stdout
+    assert "one central sequencer" in picture.read_text()
+    found = orjson.loads(CliRunner().invoke(plan_command, [*command, "--json"], catch_exceptions=False).stdout)
+    frontier = found["frontier"]
+    points = frontier["points"]
+    assert {point["nodes"] for point in points} <= {1, 2, 3, 4}
+    assert points[0]["nodes"] == 1
+    assert points[0]["mean_ms"] == pytest.approx(found["placement"]["central_ms"])
+    for one, other in permutations(points, 2):
+        assert any(one[key] > other[key] for key in ("nodes", "mean_ms", "peak")) or one == other
+    chosen = points[frontier["chosen"]]
+    assert chosen["mean_ms"] == found["placement"]["mean_ms"]
+    assert chosen["mean_ms"] <= min(point["mean_ms"] for point in points) * 1.02
+    assert frontier["why"] in found["why"]
+    assert found["placement"]["lower_bound_ms"] <= chosen["mean_ms"]
+    assert found["placement"]["above_lower_bound"] == pytest.approx(
+        chosen["mean_ms"] / found["placement"]["lower_bound_ms"] - 1
+    )
+
+
+def test_a_frontier_keeps_a_capacity_if_any_of_its_networks_does(tmp_path: Path) -> None:
+    members = tmp_path / "members.csv"
+    members.write_text("".join(f"city{n},r{n // 2}\ncity{(n + 1) % 8},r{n // 2}\n" for n in range(8)))
+    command = [str(members), "--topology", str(a_matrix(tmp_path)), "--frontier", "--nodes", "6", "--effort", "quick"]
+    limited = [*command, "--ordering", "overlap", "--capacity", "2", "--json"]
+    found = orjson.loads(CliRunner().invoke(plan_command, limited).stdout)
+    assert found["placement"]["peak"] <= 2
+    assert found["frontier"]["points"][0]["overload"] > 0
+
+
+@pytest.mark.parametrize("wrong", [["--frontier"], ["--frontier", "--topology", "x.csv", "--node", "a"]])
+def test_a_frontier_needs_a_topology_and_names_its_nodes_itself(tmp_path: Path, wrong: list[str]) -> None:
+    result = CliRunner().invoke(plan_command, [str(tmp_path / "members.csv"), *wrong])
+    assert result.exit_code == 2
+    assert "--frontier" in result.stderr
+
+
+def test_the_efforts_on_offer_are_those_that_placement_has() -> None:
+    assert set(PLAN_EFFORTS) == set(EFFORTS)

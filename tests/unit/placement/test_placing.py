@@ -9,6 +9,7 @@ import pytest
 from scipy.optimize import Bounds, LinearConstraint, milp
 
 from laboratory.placing import baselines
+from placement.bound import lower_bound
 from placement.costs import Costs
 from placement.placing import Effort, LoadRule, Objective, place
 from placement.planner import make_plan_and_report
@@ -41,7 +42,7 @@ def test_the_papers_world_is_placed_within_the_load_rule_and_near_the_bound(grou
     assert network.ordered(work.region_rates).max() <= work.received.max() * (1 + 1e-9)
     assert len(set(network.hosts)) == len(network.hosts)
     ours = figures(distances, network.routes(distances.topology)).known
-    bound = figures(distances, baselines.lower_bound(distances)).known
+    bound = figures(distances, lower_bound(distances)).known
     assert np.median(ours) <= 1.10 * np.median(bound)
     assert ours.max() <= 1.15 * bound.max()
 

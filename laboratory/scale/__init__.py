@@ -1,0 +1,1 @@
+"""How a network grows with its world: grid worlds with up to a million walking players, planned and reckoned."""

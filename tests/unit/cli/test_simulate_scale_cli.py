@@ -1,0 +1,76 @@
+"""``gamecast lab simulate scale``: the tables, documents and pictures that it writes, and what it refuses."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import orjson
+import pytest
+from click.testing import CliRunner, Result
+
+from cli.plan import plan
+from cli.simulate import simulate
+from laboratory.scale.worlds import made, parse_world
+
+SMALL = ("--cells", "30,100", "--servers", "4,9", "--players", "60,300", "--nodes", "1,3")
+
+
+def run(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(simulate, ["scale", *map(str, arguments)])
+
+
+def test_each_size_is_made_for_each_way_to_gather() -> None:
+    done = run(*SMALL, "--gather", "spread,boss", "--json")
+    assert done.exit_code == 0
+    worlds = orjson.loads(done.stdout)["worlds"]
+    assert [(one["spec"]["players"], one["spec"]["gather"]) for one in worlds] == [
+        (60, "spread"),
+        (60, "boss"),
+        (300, "spread"),
+        (300, "boss"),
+    ]
+    assert all([plan["nodes"] for plan in one["plans"]] == [1, 3] for one in worlds)
+    assert "making the world" in done.stderr
+
+
+def test_tables_and_pictures_are_written(tmp_path: Path) -> None:
+    document = tmp_path / "scale.md"
+    document.write_text("before\n<!-- simulate scale small -->\n<!-- end of simulate scale small -->\nafter\n")
+    done = run(*SMALL, "--gather", "event", "--into", document, "--part", "small", "--plots", tmp_path / "pictures")
+    assert done.exit_code == 0
+    written = document.read_text()
+    assert "| 100, 9, 300, event |" in written
+    assert written.endswith("after\n")
+    pictures = {file.name for file in (tmp_path / "pictures").iterdir()}
+    assert pictures == {"busiest.png", "stamps.png", "joins.png", "planning.png"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--cells", "1000,2000", "--servers", "1,2,3", "--players", "9"), "give 1 or as many"),
+        (("--cells", "997", "--servers", "1", "--players", "9"), "no rectangle"),
+        (("--gather", "herds"), "'herds' is none of spread, flocks, event, boss"),
+        (("--nodes", "0"), "'0' is no whole number of at least 1"),
+        (("--walked", "soon"), "'soon' is no number of at least 0"),
+    ],
+)
+def test_wrong_use_is_refused(arguments: tuple[str, ...], said: str) -> None:
+    done = run(*arguments)
+    assert done.exit_code == 2
+    assert said in done.stderr
+
+
+def test_a_plan_for_a_world_is_that_of_its_membership_and_rates() -> None:
+    spec = "12x10:servers=9,players=300,gather=boss,seed=3"
+    world = made(parse_world(spec))
+    result = CliRunner().invoke(plan, ["--world", spec, "--json"], catch_exceptions=False)
+    found = orjson.loads(result.stdout)
+    assert (found["subscribers"], found["regions"]) == (9, 120)
+    assert found["rows"] == world.membership.incidence.nnz
+    assert found["node_load"]["max"] >= sum(world.rates.values()) / 3
+    assert result.exit_code == 0
+    for wrong in ([], ["--world", spec, "members.csv"]):
+        refused = CliRunner().invoke(plan, wrong)
+        assert refused.exit_code == 2
+        assert "either MEMBERSHIP" in refused.stderr
