@@ -1,7 +1,7 @@
 """The least delay that any network can reach: each region by its own best way, with no order between regions.
 
 A region's events enter a network at one host and leave it at one. Between the two, they cannot be faster than the
-shortest way over other hosts. So no network has a smaller mean delay, whatever its nodes and whoever publishes. Where
+shortest way over other hosts. So no network has a smaller mean delay, whatever its nodes and publishers are. Where
 no way over another host is ever shorter, as in networks of links, the best entrance is also the best exit: the region's
 own 1-median. Measured matrices may have shorter ways over others, so there all pairs of hosts are compared.
 """

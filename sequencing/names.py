@@ -18,6 +18,9 @@ GUEST = "~"
 PRESENT = "@"
 """Begins the keys of events that say who is present, before the name."""
 
+OWNER = "owner:"
+"""Begins the keys of events that say who owns an entity, before its name."""
+
 _NODE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
 
@@ -49,6 +52,14 @@ def check_event_key(key: object) -> str:
     checked = check_key(key)
     if checked.startswith(PRESENT):
         raise InvalidName(f"keys that begin with {PRESENT!r} say who is present, and are gamecast's own: {key!r}")
+    return checked
+
+
+def check_guest_key(key: object) -> str:
+    """Return ``key`` if events of a gateway's clients may set it, else raise `InvalidName`."""
+    checked = check_event_key(key)
+    if checked.startswith(OWNER):
+        raise InvalidName(f"keys that begin with {OWNER!r} say which game server owns an entity: {key!r}")
     return checked
 
 

@@ -24,7 +24,7 @@ from sequencing.depth import PAYLOAD_DEPTH_MAX, is_deeper
 from sequencing.errors import InvalidName
 from sequencing.joint import SET_REGIONS_MAX
 from sequencing.keyed import CONDITIONS_MAX
-from sequencing.names import check_event_key, check_key
+from sequencing.names import check_guest_key, check_key
 
 SUBPROTOCOL = "gamecast.v1"
 
@@ -219,7 +219,7 @@ def _about(given: schema.Publication, regions: Sequence[str]) -> dict[str, Any]:
     """
     about: dict[str, Any] = {}
     if given.key is not None:
-        about["key"] = _key(given.key, check_event_key)
+        about["key"] = _key(given.key, check_guest_key)
     only_if = given.only_if
     if "only_if" not in given.model_fields_set:
         return about

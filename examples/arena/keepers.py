@@ -82,17 +82,23 @@ class Keeper:
                 for region, values in item.values.items():
                     if found := values.get(f"owner:{OGRE}"):
                         self._note(region, found)
-                        if found.payload["owner"] not in item.present.get(region, {}):
+                        owner = self.owner.get(region)
+                        if owner is not None and owner not in item.present.get(region, {}):
                             await self._take_over(region)
             elif isinstance(item, gamecast.Event):
                 await self._hear(item)
 
     async def _hear(self, event: gamecast.Event) -> None:
+        if event.sender.startswith("~"):
+            return  # a visitor's: anything may come from a browser
         if event.key == f"owner:{OGRE}":
             for region in event.regions:
                 self._note(region, event)
             if accepted := await self._client.accept(event):
                 self._mine, self._leg, self._step = accepted, int(accepted.state["leg"]), 0
+            for region in self._regions.intersection(event.regions):  # whom it was handed to may have left
+                if self.owner.get(region, self.name) not in {*self._client.present(region), self.name}:
+                    await self._take_over(region)
         elif isinstance(event.payload, dict) and event.payload.get("do") == OGRE:
             self.seen = {**event.payload, "by": event.sender, "region": event.region}
             if not self.owns:
@@ -100,7 +106,7 @@ class Keeper:
 
     def _note(self, region: str, event: gamecast.Event) -> None:
         self.owner.pop(region, None)
-        if event.payload is not None:
+        if event.payload is not None and event.payload.get("to", region) == region:  # otherwise it has left
             self.owner[region] = str(event.payload["owner"])
             self._claims[region] = event.positions.get(region, event.position)
 

@@ -10,15 +10,28 @@ import asyncio
 import logging
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self
 
 from adapters.network import Network
 from gamecast.client.keys import NO_CONDITION, OnlyIf, about_event
 from gamecast.client.outgoing import Outgoing
-from gamecast.client.ownership import Handover, claimed, guarded, handed, handover_of, owner_key, position_of
+from gamecast.client.ownership import (
+    ACCEPTANCE_BYTES,
+    CLAIM_BYTES,
+    Handover,
+    claimed,
+    guarded,
+    handed,
+    handover_of,
+    left_position,
+    owner_key,
+    position_of,
+)
 from gamecast.event import Receipt
 from sequencing.errors import Conflict, GamecastError, PublishUncertain, Unreachable, UsageError
+from sequencing.keyed import Snapshot
 from sequencing.names import check_connection_name, check_region
 
 _log = logging.getLogger(__name__)
@@ -26,6 +39,8 @@ _log = logging.getLogger(__name__)
 LOOK_AGAIN_S = 0.02
 LOOKS_MAX = 100
 """A region that moves to another node is there within some 30 ms."""
+CLEARING_MAX = 16
+"""Keys that one connection looks for at once in regions that entities have left."""
 
 
 class Authority:
@@ -77,7 +92,9 @@ class Authority:
             self._note(lost)
             raise
 
-    async def hand_to(self, owner: str, *, to: str | None = None, state: Any = None) -> Receipt:
+    async def hand_to(
+        self, owner: str, *, to: str | None = None, state: Any = None, after: str | None = None
+    ) -> Receipt:
         """Hand the entity to the connection of a name, by one event; return its receipt.
 
         ``to``: the region into which the entity walks; None: it stays. The event goes to both regions at once, and sets
@@ -86,23 +103,33 @@ class Authority:
         can be published for the entity. If the new owner never accepts, another connection can claim the entity
         ``after`` the position of this event. ``state``: JSON, which the new owner finds in `state`.
 
-        Raises `Conflict` as `publish` does; also if ``to`` has an entity of this name that is owned: then this one
-        stays owned. Raises `NotTogether` where no event can be in both regions: in causal order, and on several nodes
-        that order double overlaps only. Raises `PublishUncertain` if the outcome stays unknown after it was tried
-        twice; both together are accepted once at most. Then the key's next event shows it; until then, `publish` is
-        safe, and raises `Conflict` if the entity was handed over. After a lost answer, the receipt may have the
-        position in `region` only.
+        ``after``: the position of the key in ``to``, to replace an entity of this name there. Without it, raises
+        `Conflict` if there is one, and this one stays owned; what a handover out of ``to`` has left there is no
+        hindrance. Raises `Conflict` as `publish` does, too. Raises `NotTogether` where no event can be in both regions:
+        in causal order, and on several nodes that order double overlaps only. Raises `PublishUncertain` if the outcome
+        stays unknown after it was tried twice; both together are accepted once at most. Then the key's next event shows
+        it; until then, `publish` is safe, and raises `Conflict` if the entity was handed over. After a lost answer, the
+        receipt may have the position in `region` only.
         """
         self._require_held()
         check_connection_name(owner)
         target = self.region if to is None else check_region(to)
-        conditions: dict[tuple[str, str], str | None] = {(self.region, self._key): self.position}
-        if target != self.region:
-            conditions[target, self._key] = None
-        claim = os.urandom(8).hex()
+        if after is not None and (target == self.region or not isinstance(after, str)):
+            raise UsageError(f"after is the position of key {self._key!r} in another region, which to=… names")
+        claim = os.urandom(CLAIM_BYTES).hex()
         payload = handed(owner, claim, region=self.region, to=target, state=state)
         try:
-            receipt = await self._owners.decide(tuple(dict.fromkeys((self.region, target))), payload, conditions, claim)
+            try:
+                receipt = await self._hand(payload, target, after, claim)
+            except Conflict as taken:
+                if taken.region != target or target == self.region or after is not None:
+                    raise
+                left = None
+                with suppress(GamecastError):
+                    left = await self._owners.left_position(target, self._key)
+                if left is None:
+                    raise
+                receipt = await self._hand(payload, target, left, claim)
         except Conflict as lost:
             self._note(lost)
             if lost.__cause__ is not None:  # an answer was lost before
@@ -114,16 +141,22 @@ class Authority:
         self._end(receipt.position, f"{self.entity!r} was handed to {owner!r}")
         return receipt
 
+    async def _hand(self, payload: Any, target: str, after: str | None, claim: str) -> Receipt:
+        conditions: dict[tuple[str, str], str | None] = {(self.region, self._key): self.position}
+        if target != self.region:
+            conditions[target, self._key] = after
+        return await self._owners.decide(tuple(dict.fromkeys((self.region, target))), payload, conditions, claim)
+
     async def release(self) -> None:
         """Give the entity up: its key is deleted, and the first to claim it is its owner. Harmless when repeated.
 
-        It is no error if the entity has another owner by now. Raises `Unreachable`, `PublishUncertain` or
-        `NotConnected` if the node cannot be asked: then the key may stay, for others to claim ``after`` it.
+        It is no error if the entity has another owner by now. Raises `Unreachable`, `PublishUncertain`, `BufferFull` or
+        `NotConnected` if the node cannot be asked. Then the key may stay: try again, or others claim ``after`` it.
         """
         if self._ended is not None:
             return
-        self._end(None, f"{self.entity!r} was released")
         await self._owners.delete(self.region, self._key, self.position)
+        self._end(None, f"{self.entity!r} was released")
 
     async def __aenter__(self) -> Self:
         return self
@@ -158,15 +191,18 @@ class Authority:
 class Owners:
     """Claims entities for one open connection."""
 
-    def __init__(self, name: str, outgoing: Outgoing, network: Network) -> None:
-        """Use `Client.authority` and `Client.accept`."""
+    def __init__(
+        self, name: str, outgoing: Outgoing, network: Network, clearing: set[asyncio.Task[None]] | None = None
+    ) -> None:
+        """Use `Client.authority` and `Client.accept`. ``clearing``: tasks that end with the connection."""
         self._name = name
         self._outgoing = outgoing
         self._network = network
+        self._clearing = set() if clearing is None else clearing
 
     async def claim(self, region: str, entity: str, after: str | None) -> Authority:
         """See `Client.authority`."""
-        key, claim = owner_key(entity), os.urandom(8).hex()
+        key, claim = owner_key(entity), os.urandom(CLAIM_BYTES).hex()
         if after is not None and not isinstance(after, str):
             raise UsageError(f"after is the position of the event that set {key!r}, or None, not {after!r}")
         position = await self._take(check_region(region), key, claimed(self._name, claim), after, claim)
@@ -177,14 +213,18 @@ class Owners:
         offer = handover_of(event)
         if offer is None or offer.owner != self._name:
             return None
-        key, claim = owner_key(offer.entity), os.urandom(8).hex()
+        key, claim = owner_key(offer.entity), os.urandom(ACCEPTANCE_BYTES).hex()
         payload = claimed(self._name, claim, accepts=offer)
         try:
             position = await self._take(offer.region, key, payload, offer.position, claim)
         except Conflict:
             return None
-        await self._clear(offer, key)
+        self._clear(offer, key)
         return Authority(self, offer.region, offer.entity, position, offer.state)
+
+    async def left_position(self, region: str, key: str) -> str | None:
+        """Return where a handover out of a region set an owner's key there, None if the key says something else."""
+        return left_position(await self._snapshot(region), key, region)
 
     async def publish(
         self, regions: tuple[str, ...], payload: Any, key: str | None, only_if: Mapping[Any, str | None]
@@ -244,6 +284,13 @@ class Owners:
         deciding = asyncio.ensure_future(self.decide((region,), payload, {(region, key): after}, claim))
         try:
             return (await asyncio.shield(deciding)).position
+        except Conflict as lost:
+            if lost.__cause__ is not None:  # an answer was lost before
+                raise PublishUncertain(
+                    f"key {key!r} of region {region!r} was set by another by now, and no answer tells whether this "
+                    "connection had set it before that"
+                ) from lost
+            raise
         except asyncio.CancelledError:
             deciding.add_done_callback(lambda done: self._give_back(region, key, done))
             raise
@@ -252,18 +299,28 @@ class Owners:
         if not done.cancelled() and done.exception() is None:
             self._delete_later(region, key, done.result().position)
 
-    async def _clear(self, offer: Handover, key: str) -> None:
+    def _clear(self, offer: Handover, key: str) -> None:
         """Delete the key in the region that an entity has left, without waiting for that."""
         if offer.came_from is None:
             return
-        left_at = offer.left_at
-        if left_at is None:
-            try:
-                left_at = await self._position_of(offer.came_from, key, offer.claim)
-            except GamecastError as error:
-                _log.warning("key %r may be left in region %r: %s", key, offer.came_from, error)
-        if left_at is not None:
-            self._delete_later(offer.came_from, key, left_at)
+        if offer.left_at is not None:
+            self._delete_later(offer.came_from, key, offer.left_at)
+        elif len(self._clearing) < CLEARING_MAX:
+            task = asyncio.ensure_future(self._ask_and_clear(offer.came_from, key, offer))
+            self._clearing.add(task)
+            task.add_done_callback(self._clearing.discard)
+        else:
+            _log.warning("key %r may be left in region %r: too many others are looked for", key, offer.came_from)
+
+    async def _ask_and_clear(self, region: str, key: str, offer: Handover) -> None:
+        """Delete the key if this very handover has set it there: an event of another region cannot say so."""
+        try:
+            left_at = left_position(await self._snapshot(region), key, region, offer=offer)
+        except GamecastError as error:
+            _log.warning("key %r may be left in region %r: %s", key, region, error)
+        else:
+            if left_at is not None:
+                self._delete_later(region, key, left_at)
 
     def _delete_later(self, region: str, key: str, position: str) -> None:
         try:
@@ -274,6 +331,13 @@ class Owners:
 
     async def _position_of(self, region: str, key: str, claim: str) -> str | None:
         """Return where a claim, or what accepts it, set a key; None if something else did, or deleted it.
+
+        Raises as `_snapshot` does.
+        """
+        return position_of(await self._snapshot(region), key, claim)
+
+    async def _snapshot(self, region: str) -> Snapshot:
+        """Return the keys of a region.
 
         Asks the region's ingress, which decides on conditions. Raises `Unreachable` if that cannot tell.
         """
@@ -286,9 +350,9 @@ class Owners:
                 finally:
                     await reader.close()
                 if found is not None:
-                    return position_of(found[region], key, claim)
+                    return found[region]
             await asyncio.sleep(LOOK_AGAIN_S)
-        raise Unreachable(f"no node has region {region!r} now, so nothing tells where its key {key!r} is")
+        raise Unreachable(f"no node has region {region!r} now, so nothing tells what its keys are")
 
 
 def _conflict(region: str, key: str, position: str | None, message: str) -> Conflict:

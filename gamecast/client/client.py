@@ -79,6 +79,8 @@ class Client:
         self._heartbeat: Heartbeat | None = None
         self._recorder: AttachedRecorder | None = None
         self._closing: asyncio.Task[None] | None = None
+        self._clearing: set[asyncio.Task[None]] = set()
+        """What looks for keys of entities in regions that these have left."""
         self._current: deque[Event | Gap] = deque()
         """What was read, and is delivered next: shared with the puller."""
         self._puller: Puller | None = None
@@ -149,6 +151,8 @@ class Client:
         await asyncio.shield(self._closing)
 
     async def _close(self, outgoing: Outgoing, incoming: Incoming) -> None:
+        for task in tuple(self._clearing):
+            task.cancel()
         if self._heartbeat is not None:
             self._heartbeat.stop()
         began = asyncio.get_running_loop().time()
@@ -398,17 +402,20 @@ class Client:
         with that key and this name as its sender comes to subscribers, and its position is for ``after``. A claim whose
         caller is cancelled is given back. Otherwise raises as `publish` does.
         """
-        return await Owners(self.name, self._working()[0], self._network).claim(region, entity, after)
+        return await Owners(self.name, self._working()[0], self._network, self._clearing).claim(region, entity, after)
 
     async def accept(self, event: object) -> Authority | None:
         """Accept an entity that a delivered event hands to this client; None if it hands none to it, or not any more.
 
         Call it with what iteration returns, and with the values of a `State`. `Authority.hand_to` publishes such
         events. Accepting is a claim ``after`` the event: of several connections of one name, and of several calls, one
-        gets the authority. The key that the entity has in the region it came from is deleted then. Raises as
-        `authority` does, but for `Conflict`.
+        gets the authority. The key that the entity has in the region it came from is deleted soon after. Takes one
+        round trip. Raises as `authority` does, but for `Conflict`.
+
+        All who may publish in the region can publish such an event, but the clients of a gateway cannot. So check
+        ``state`` as you would any payload.
         """
-        return await Owners(self.name, self._working()[0], self._network).accept(event)
+        return await Owners(self.name, self._working()[0], self._network, self._clearing).accept(event)
 
     def update(self, region: str, key: str, payload: Any, *, position: str | None = None) -> None:
         """Tell those who follow a region the newest value of a key: for positions and animations, many times a second.

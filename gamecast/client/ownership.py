@@ -14,11 +14,14 @@ import orjson
 
 from gamecast.client.keys import NoCondition, OnlyIf
 from gamecast.event import Event, JointEvent
-from sequencing.errors import UsageError
+from sequencing.errors import InvalidName, UsageError
 from sequencing.keyed import Snapshot
-from sequencing.names import check_key
+from sequencing.names import GUEST, OWNER, check_key
 
-PREFIX = "owner:"
+CLAIM_BYTES = 8
+ACCEPTANCE_BYTES = 3
+"""Random bytes of what tells a claim from others. Only acceptances of one handover are to be told from each other; with
+so few, the event of one is never longer than that of the handover, so what can be handed over can be accepted."""
 
 
 class Handover(NamedTuple):
@@ -40,7 +43,7 @@ class Handover(NamedTuple):
 
 def owner_key(entity: str) -> str:
     """Return the key of an entity's owner; raises `InvalidName`."""
-    return check_key(PREFIX + check_key(entity))
+    return check_key(OWNER + check_key(entity))
 
 
 def claimed(owner: str, claim: str, *, accepts: Handover | None = None) -> dict[str, Any]:
@@ -57,17 +60,25 @@ def handed(owner: str, claim: str, *, region: str, to: str, state: Any) -> dict[
 
 
 def handover_of(event: object) -> Handover | None:
-    """Return the handover that an item of the application's iteration is, None if it is none."""
-    if not isinstance(event, Event) or event.key is None or not event.key.startswith(PREFIX):
+    """Return the handover that an item of the application's iteration is, None if it is none.
+
+    Anybody who may publish in the region can publish what looks like one. Those of a gateway's clients are none.
+    """
+    if not isinstance(event, Event) or event.key is None or not event.key.startswith(OWNER):
         return None
     payload = event.payload
-    if not isinstance(payload, dict):
+    if not isinstance(payload, dict) or event.sender.startswith(GUEST):
         return None
     owner, claim, came_from, to = (payload.get(field) for field in ("owner", "claim", "from", "to"))
-    positions = event.positions
-    if not (isinstance(owner, str) and isinstance(claim, str) and isinstance(came_from, str) and to in positions):
+    if not (isinstance(owner, str) and isinstance(claim, str) and isinstance(came_from, str) and isinstance(to, str)):
         return None
-    entity = event.key.removeprefix(PREFIX)
+    entity, positions = event.key.removeprefix(OWNER), event.positions
+    try:
+        owner_key(entity)
+    except InvalidName:
+        return None
+    if to not in positions:
+        return None
     other = None if came_from == to else came_from
     everywhere = dict(event.everywhere) if isinstance(event, JointEvent) else {}
     left_at = f"{event.epoch}-{everywhere[came_from]}" if came_from in everywhere else None
@@ -76,13 +87,36 @@ def handover_of(event: object) -> Handover | None:
 
 def position_of(snapshot: Snapshot, key: str, claim: str) -> str | None:
     """Return where a claim, or what accepts it, set an owner's key; None if something else did, or deleted it."""
+    position, payload = _value(snapshot, key)
+    return position if claim in (payload.get("claim"), payload.get("accepts")) else None
+
+
+def left_position(snapshot: Snapshot, key: str, region: str, *, offer: Handover | None = None) -> str | None:
+    """Return where a handover out of a region set an owner's key there; None if the key says something else.
+
+    Then the entity is elsewhere. ``offer``: only if it was this handover.
+    """
+    position, payload = _value(snapshot, key)
+    to = payload.get("to")
+    if payload.get("from") != region or to in (None, region):
+        return None
+    if offer is not None and (payload.get("owner"), payload.get("claim"), to) != (
+        offer.owner,
+        offer.claim,
+        offer.region,
+    ):
+        return None
+    return position
+
+
+def _value(snapshot: Snapshot, key: str) -> tuple[str | None, Mapping[str, Any]]:
+    """Return the position of a key, None if it is not set, and its payload, empty if that is no object."""
     value = snapshot.values.get(key)
     if value is None:
-        return None
+        return None, {}
     (epoch, sequence), _, is_binary, _, encoded = value
     payload = None if is_binary else orjson.loads(encoded)
-    is_its = isinstance(payload, dict) and claim in (payload.get("claim"), payload.get("accepts"))
-    return f"{epoch}-{sequence}" if is_its else None
+    return f"{epoch}-{sequence}", payload if isinstance(payload, dict) else {}
 
 
 def guarded(owner: str, token: str, key: str | None, only_if: OnlyIf) -> dict[str, str | None]:

@@ -265,7 +265,7 @@ def _gathered(spec: WorldSpec, random: np.random.Generator) -> tuple[FloatArray,
 def _within(
     spec: WorldSpec, east: FloatArray, south: FloatArray, heading: FloatArray
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Reflect at the edges whoever is beyond them."""
+    """Reflect at the edges those who are beyond them."""
     east, turned_east = _folded(east, spec.columns)
     south, turned_south = _folded(south, spec.rows)
     heading = np.where(turned_east, np.pi - heading, heading)

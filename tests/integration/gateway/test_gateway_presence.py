@@ -112,8 +112,10 @@ async def test_unfit_presence_is_refused(redis_server: EmbeddedServer) -> None:
             await ana.say(type="subscribe", id=7, regions=["hall"], presence=presence, **more)
             error = await ana.reply(7)
             assert (error["type"], error["code"]) == ("error", code), (presence, error)
-        await ana.say(type="publish", id=8, region="hall", payload=1, key="@bob")
-        assert (await ana.reply(8))["code"] == "invalid-key"
+        for number, key in enumerate(("@bob", "owner:troll"), start=8):  # who is here, and whose an entity is
+            for payload in (1, None):
+                await ana.say(type="publish", id=number, region="hall", payload=payload, key=key)
+                assert (await ana.reply(number))["code"] == "invalid-key"
 
 
 SCENARIO = """
