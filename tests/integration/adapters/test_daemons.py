@@ -325,7 +325,7 @@ async def test_a_node_is_registered_by_what_its_server_may_lose_and_stays_where_
 
 
 async def test_a_node_whose_server_is_still_loading_is_not_taken_for_one_that_may_lose(start: Start) -> None:
-    settings = {"key-load-delay": "3000", "loading-process-events-interval-bytes": "1024"}
+    settings = {"key-load-delay": "50000", "loading-process-events-interval-bytes": "1024"}
     with EmbeddedServer() as control, EmbeddedServer(appendfsync="always", settings=settings) as server:
         with redis.Redis.from_url(server.url) as client, client.pipeline() as pipeline:
             for number in range(1000):
@@ -344,6 +344,8 @@ async def test_a_node_whose_server_is_still_loading_is_not_taken_for_one_that_ma
         assert info["aof_enabled"] == 0, "this is why a look at a server that loads tells nothing"
         node = start("node", "--name", "n1", "--redis", server.url, "--control", control.url)
         await node.is_there("is still loading its data")
+        with redis.Redis.from_url(server.url) as client:
+            client.config_set("key-load-delay", 0)  # the rest at once
         await node.is_there("is registered and relays")
         await restarting
         assert [(each.name, each.may_lose) for each in (await survey(control.url)).nodes] == [("n1", False)]

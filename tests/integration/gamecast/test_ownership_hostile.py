@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack
+from functools import partial
 from typing import Any
 
 import pytest
@@ -54,7 +55,7 @@ async def test_what_only_looks_like_a_handover_is_none() -> None:
 
 
 async def test_an_event_cannot_say_that_an_entity_has_left_a_region_that_it_is_not_in(network: Network) -> None:
-    """Whoever may publish in the forest only takes nothing away from the river."""
+    """Who may publish in the forest only takes nothing away from the river."""
     owner, server, other = [await network.connect(name) for name in ("owner", "srv", "other")]
     await server.subscribe("forest")
     await other.subscribe("river")
@@ -88,7 +89,7 @@ async def test_accepting_waits_for_no_region_that_an_event_names() -> None:
 
 
 async def test_what_an_entity_left_behind_is_no_hindrance_when_it_comes_back(network: Network) -> None:
-    """The new owner dies just after it has accepted, so nobody deletes the key in the region that was left."""
+    """The new owner dies just after it has accepted, before it has deleted the key in the region that was left."""
     one, third = await network.connect("one"), await network.connect("third")
     dying = await network.connect("dying")
     await dying.subscribe("river", "forest")
@@ -195,7 +196,7 @@ async def test_an_acceptance_shows_the_state_to_who_comes_later() -> None:
 
 
 async def watching(url: str, *names: str) -> list[Keeper]:
-    keepers = [Keeper(name, lambda name=name: gamecast.connect(url, name=name), frozenset(REGIONS)) for name in names]
+    keepers = [Keeper(name, partial(gamecast.connect, url, name=name), frozenset(REGIONS)) for name in names]
     for keeper in keepers:
         await keeper.start()
     return keepers

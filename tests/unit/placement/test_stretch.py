@@ -78,7 +78,7 @@ def test_the_lower_bound_holds_for_measured_delays_with_short_cuts(publishers: s
         np.fill_diagonal(ms, 1.0)
         members = random.random((6, 4)) < 0.6
         members[:2] = True
-        rates = members * (random.pareto(1, members.shape) if publishers == "unequal" else 1.0)
+        rates = members * (random.pareto(1, members.shape) if publishers == "unequal" else np.ones(members.shape))
         distances = Distances.of(Workload.of(random.permutation(9)[:6], members, rates), matrix("abcdefghi", ms))
         bound = figures(distances, lower_bound(distances)).mean_ms
         shortest = csgraph.shortest_path(ms)
