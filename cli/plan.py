@@ -114,12 +114,23 @@ def _capacity(_: click.Context, __: click.Parameter, value: str | None) -> float
     help="Choose hosts for the nodes too: a latency matrix (CSV), GraphML, GML, or NAME_edges.csv.",
 )
 @click.option("--rtt", is_flag=True, help="The topology has round-trip times: halve them.")
-@click.option("--weight", metavar="NAME", help="The attribute or column of links' delays.  [default: latency_ms]")
+@click.option(
+    "--weight",
+    metavar="NAME",
+    help="The attribute or column of links' delays.  [default: latency_ms, or delay_ms in NAME_edges.csv]",
+)
 @click.option(
     "--hosts",
     type=click.Path(path_type=Path),
     metavar="FILE",
     help="Hosts of the subscribers, rows of subscriber,host.  [default: the host of the subscriber's name]",
+)
+@click.option(
+    "--node-hosts",
+    "node_hosts",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="With --topology: nodes stand on these hosts only, a row each.  [default: any host]",
 )
 @click.option(
     "--objective",
@@ -162,6 +173,7 @@ def plan(
     rtt: bool,
     weight: str | None,
     hosts: Path | None,
+    node_hosts: Path | None,
     objective: Objective,
     effort: str,
     frontier: bool,
@@ -193,7 +205,7 @@ def plan(
     from laboratory.planning.frontier import frontier as compare
     from laboratory.planning.grid import grid_overlaps
     from laboratory.planning.picture import draw_plan, require_drawable
-    from laboratory.planning.places import Task, read_hosts
+    from laboratory.planning.places import Task, read_hosts, read_node_hosts
     from laboratory.planning.reading import read_membership, read_overlaps, read_rates
     from laboratory.planning.story import tell
     from laboratory.topologies.reading import read_topology
@@ -207,8 +219,9 @@ def plan(
     names = _node_names(nodes, named)
     if (membership is None) == (world is None):
         raise click.UsageError("give either MEMBERSHIP, a file or - for standard input, or --world SPEC")
-    if topology is None and (rtt or weight is not None or hosts is not None or frontier):
-        raise click.UsageError("--rtt, --weight, --hosts and --frontier are about hosts: give --topology FILE too")
+    about_hosts = rtt or frontier or any(option is not None for option in (weight, hosts, node_hosts))
+    if topology is None and about_hosts:
+        raise click.UsageError("--rtt, --weight, --hosts, --node-hosts and --frontier need --topology FILE")
     if frontier and named:
         raise click.UsageError("--frontier names its nodes itself: give --nodes N instead of --node NAME")
     if picture is not None:
@@ -256,6 +269,7 @@ def plan(
                     objective=objective,
                     rates=rate_of,
                     capacity=capacity,
+                    node_hosts=read_node_hosts(node_hosts) if node_hosts is not None else None,
                 )
                 if frontier:
                     compared = compare(

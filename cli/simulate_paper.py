@@ -34,7 +34,15 @@ HEADER = (
     "orders",
     "handles",
 )
-NAMES = {"ours": "ours", "paper": "paper's", "central": "central", "random": "random", "lower_bound": "lower bound"}
+NAMES = {
+    "ours": "ours",
+    "unlimited": "ours, no limit",
+    "paper": "paper's",
+    "well_placed": "paper's, well placed",
+    "central": "central",
+    "random": "random",
+    "lower_bound": "lower bound",
+}
 
 
 def _groups(_: click.Context, __: click.Parameter, value: str) -> tuple[int, ...]:
@@ -94,9 +102,10 @@ def paper(
     """Measure the latency stretch of placements in the experiment of Lumezanu 2006.
 
     Each run draws a transit-stub internetwork, subscribers in clusters, and groups by Zipf's law. It places a
-    sequencing network in five ways: gamecast's ("ours"); the paper's heuristic; one central sequencer at the 1-median;
-    ours on random hosts; and each group at its own 1-median, a lower bound that is no network. The latency stretch of a
-    destination is the mean sequenced delay of its events, divided by their mean direct delay.
+    sequencing network in seven ways: gamecast's ("ours"), with the paper's load rule and without a limit; the paper's
+    heuristic, and its nodes in a better chain on better hosts; one central sequencer at the 1-median; ours on random
+    hosts; and each group at its own 1-median, a lower bound that is no network. The latency stretch of a destination
+    is the mean sequenced delay of its events, divided by their mean direct delay.
 
     Exit status: 0, or 2 for wrong use.
     """

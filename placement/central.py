@@ -9,17 +9,19 @@ import numpy as np
 
 from placement.placed import Placed, PlacedAtom
 from placement.stretch import Distances
-from placement.topology import FloatArray
+from placement.topology import FloatArray, IntArray
 
 
-def central(distances: Distances) -> Placed:
-    """Return one sequencer at the 1-median of all deliveries."""
-    return sequencers(distances, 1)[0]
+def central(distances: Distances, allowed: IntArray | None = None) -> Placed:
+    """Return one sequencer at the 1-median of all deliveries, or the best of the ``allowed`` hosts."""
+    return sequencers(distances, 1, allowed)[0]
 
 
-def sequencers(distances: Distances, count: int) -> list[Placed]:
+def sequencers(distances: Distances, count: int, allowed: IntArray | None = None) -> list[Placed]:
     """Return networks of one node, on the hosts with the least mean delays, the least first."""
-    hosts = np.argsort(region_costs(distances).sum(axis=0), kind="stable")[:count]
+    costs = region_costs(distances).sum(axis=0)
+    among = np.arange(len(costs)) if allowed is None else allowed
+    hosts = among[np.argsort(costs[among], kind="stable")][:count]
     regions = range(len(distances.workload.regions))
     atoms = (PlacedAtom(tuple(regions), 0),) if len(regions) > 1 else ()
     return [Placed((host,), tuple((0,) for _ in regions), atoms) for host in hosts.tolist()]

@@ -24,6 +24,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from operator import itemgetter
 from random import Random
 from typing import Literal
 
@@ -69,8 +70,8 @@ CAPACITY_OTHERS = 0.01
 @dataclass(frozen=True, slots=True)
 class Effort:
     """How much to search: hosts examined (None: all), vertices of a tree, displacements, looks of the polish and the
-    vertices that it may use (`placement.polish`), and whether the result is compared with a central sequencer
-    (`place`)."""
+    vertices that it may use (`placement.polish`), how often the atoms of a node that orders too much are divided, and
+    whether the result is compared with a central sequencer (`place`)."""
 
     shortlist: int | None = 48
     anchors: int = 6
@@ -79,13 +80,14 @@ class Effort:
     kicks: int = KICKS
     polish_looks: int = 0
     polished_max: int = POLISHED_MAX
+    divisions: int = 1
     against_central: bool = True
 
 
 EFFORTS: Mapping[str, Effort] = {
     "quick": Effort(),
-    "normal": Effort(polish_looks=20_000_000),
-    "thorough": Effort(polish_looks=400_000_000),
+    "normal": Effort(polish_looks=20_000_000, divisions=4),
+    "thorough": Effort(polish_looks=400_000_000, divisions=20),
 }
 """By name. On an idle core a network of 32 groups takes some 0.3, 1 and 20 s."""
 
@@ -121,17 +123,18 @@ def place(
     rule: LoadRule | None = None,
     nodes: int | None = None,
     effort: Effort | None = None,
+    allowed: IntArray | None = None,
 ) -> Placed:
     """Place a network for a workload; without a ``rule`` nodes keep the one of Lumezanu 2006, as above.
 
-    ``nodes``: the most nodes, on one tree for all; loads are then shared as far as possible, and the rule is no longer
-    kept at any price. If a central sequencer keeps the capacity of a ``rule``, no network is worse than that: see
-    `_against_central`. The same random state gives the same network. 64 groups of 128 subscribers on 10,000 hosts take
-    some 3 s.
+    ``allowed``: the hosts that nodes may stand on, None for all. ``nodes``: the most nodes, on one tree for all; loads
+    are then shared as far as possible, and the rule is no longer kept at any price. If a central sequencer keeps the
+    capacity of a ``rule``, no network is worse than that: see `_against_central`. The same random state gives the same
+    network. 64 groups of 128 subscribers on 10,000 hosts take some 3 s.
     """
     rule = rule or LoadRule()
     effort = effort or Effort()
-    placing = _Placing(distances, random, ordering, rule=rule, nodes=nodes, effort=effort)
+    placing = _Placing(distances, random, ordering, rule=rule, nodes=nodes, effort=effort, allowed=allowed)
     found = _searched(placing, objective)
     if rule.capacity is None or not effort.against_central:
         return found
@@ -171,7 +174,7 @@ def _against_central(placing: _Placing, objective: Objective, found: Placed) -> 
     1-median. If it has, searches in which far destinations count more are tried as well. For other objectives, some of
     the next best hosts are tried, and the objective alone decides.
     """
-    single = sequencers(placing.distances, 1 if objective == "mean" else SEQUENCERS)
+    single = sequencers(placing.distances, 1 if objective == "mean" else SEQUENCERS, placing.allowed)
     if placing.excess(single[0]) > placing.excess(found):
         return found
     if objective == "mean":
@@ -225,7 +228,9 @@ class _Placing:
         rule: LoadRule,
         nodes: int | None,
         effort: Effort,
+        allowed: IntArray | None,
     ) -> None:
+        self.allowed = np.arange(len(distances.topology.names)) if allowed is None else np.unique(allowed)
         self.distances, self.random, self.effort = distances, random, effort
         self.rule, self.nodes = rule, nodes
         work = distances.workload
@@ -274,10 +279,15 @@ class _Placing:
         begun = list(starts(search, near, between, vertices, limits.handled))
         kicks = effort.kicks * (FEW_KICKED if len(near.weight) <= FEW_ITEMS else 1)
         best = search.search(begun, self.random, kicks=kicks)
+        found = [begun[0], best]
         if effort.polish_looks:
-            listed, near, search, best = self._polished(costs, listed, limits, best)
+            listed, near, search, polished = self._polished(costs, listed, limits, best)
+            found.append(polished)
         # Rows of nodes at one place often beat nodes that the search has shared the load over.
-        finished = [self._finish(search, near, layout, limits) for layout in dict.fromkeys((begun[0], best))]
+        layouts = [*dict.fromkeys(found)]
+        finished = [self._finish(search, near, layout, limits) for layout in layouts]
+        _, best_layout = min(zip((part.value for part in finished), layouts, strict=True), key=itemgetter(0))
+        finished += [self._finish(search, near, best_layout, limits) for _ in range(effort.divisions - 1)]
         if min(self.rule.excess(part.handled) for part in finished) > 0:
             finished.append(self._least_loaded(search, near, vertices, limits))
         best_part = min(finished, key=lambda part: (self.rule.excess(part.handled), part.value))
@@ -289,10 +299,10 @@ class _Placing:
     def _polished(
         self, costs: Costs, listed: IntArray, limits: Limits, best: Layout
     ) -> tuple[IntArray, Costs, Improvement, Layout]:
-        """Return what `Polishing` makes of a layout, with the hosts that were listed and those that it has taken."""
+        """Return what `Polishing` makes of a layout, with the hosts that were listed and then those that it has
+        taken."""
         topology, effort = self.distances.topology, self.effort
-        hosts = costs.up.shape[1]
-        pool = listed if hosts > POOL_MAX else np.arange(hosts)
+        pool = listed if len(self.allowed) > POOL_MAX else self.allowed
         if not topology.roomy:
             pool = np.setdiff1d(pool, self.hosts)
         most = min(self.nodes or effort.polished_max, len(pool))
@@ -329,13 +339,13 @@ class _Placing:
     def _listed(self, costs: Costs) -> IntArray:
         """Return the hosts that are examined: the best ones, and those near to the very best, for consecutive nodes."""
         topology = self.distances.topology
-        if self.effort.shortlist is None:
-            listed = np.arange(costs.up.shape[1])
-        else:
-            listed = costs.shortlist(of_all=self.effort.shortlist)
-            best = np.argsort(costs.whole, kind="stable")[: self.effort.anchors]
-            near = np.argsort(topology.ms_from(best), axis=1, kind="stable")[:, : self.effort.neighbours]
-            listed = np.union1d(listed, near)
+        listed = self.allowed
+        if self.effort.shortlist is not None:
+            here = costs.on(listed)
+            best = listed[np.argsort(here.whole, kind="stable")[: self.effort.anchors]]
+            away = topology.ms_from(best)[:, listed]
+            near = listed[np.argsort(away, axis=1, kind="stable")[:, : self.effort.neighbours]]
+            listed = np.union1d(listed[here.shortlist(of_all=self.effort.shortlist)], near)
         return listed if topology.roomy else np.setdiff1d(listed, self.hosts)
 
     def _finish(self, search: Improvement, costs: Costs, layout: Layout, limits: Limits) -> _Part:
@@ -379,7 +389,8 @@ class _Placing:
         own = costs.up[item] + costs.down[item]
         quiet = self.hosts[int(np.argmin(self.carried))] if self.hosts else 0
         # One that costs nothing anywhere, for want of subscribers, is no reason for a node.
-        for host in np.argsort(own, kind="stable").tolist() if own.any() else [quiet]:
+        among = self.allowed[np.argsort(own[self.allowed], kind="stable")].tolist()
+        for host in among if own.any() or not self.hosts else [quiet]:
             here = [node for node, standing in enumerate(self.hosts) if standing == host]
             with_room = [node for node in here if self.carried[node] + rate <= limit]
             if with_room:

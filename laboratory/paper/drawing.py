@@ -21,17 +21,37 @@ if TYPE_CHECKING:
 
 COLOURS = {
     "ours": "#0072B2",
+    "unlimited": "#56B4E9",
     "paper": "#D55E00",
+    "well_placed": "#E69F00",
     "central": "#009E73",
     "random": "#CC79A7",
     "lower_bound": "#000000",
 }
 """Okabe and Ito's, which the colour-blind tell apart; dashes and marks tell them apart in grey."""
-DASHES = {"ours": "-", "paper": "--", "central": "-.", "random": (0, (1, 1)), "lower_bound": (0, (5, 1, 1, 1, 1, 1))}
-MARKS = {"ours": "o", "paper": "s", "central": "^", "random": "D", "lower_bound": "x"}
+DASHES = {
+    "ours": "-",
+    "unlimited": (0, (8, 2)),
+    "paper": "--",
+    "well_placed": (0, (3, 1, 1, 1)),
+    "central": "-.",
+    "random": (0, (1, 1)),
+    "lower_bound": (0, (5, 1, 1, 1, 1, 1)),
+}
+MARKS = {
+    "ours": "o",
+    "unlimited": "P",
+    "paper": "s",
+    "well_placed": "v",
+    "central": "^",
+    "random": "D",
+    "lower_bound": "x",
+}
 LABELS = {
     "ours": "gamecast",
+    "unlimited": "gamecast without a load limit",
     "paper": "the paper's heuristic",
+    "well_placed": "the paper's nodes, well placed",
     "central": "one central sequencer",
     "random": "gamecast's network on random hosts",
     "lower_bound": "lower bound: each group's 1-median",

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -15,14 +15,15 @@ from laboratory.placing.transit_stub import TransitStub, transit_stub
 from placement.bound import lower_bound
 from placement.objective import PlanObjective
 from placement.placed import Placed
-from placement.placing import Effort, Objective, place
+from placement.placing import EFFORTS, Effort, LoadRule, Objective, place
 from placement.stretch import Distances, Figures, figures
 from placement.topology import FloatArray
 from placement.workloads import Workload, clustered_hosts, zipf_groups
 from placement.world import World
 from sequencing.arrangement import meetings
 
-SCHEMES = ("ours", "paper", "central", "random", "lower_bound")
+SCHEMES = ("ours", "unlimited", "paper", "well_placed", "central", "random", "lower_bound")
+"""``unlimited``: ours without the load rule; ``well_placed``: the paper's nodes in a better chain on better hosts."""
 HOSTS, GROUPS, HEURISTIC, RANDOM, OURS = range(5)
 """Streams of chance of one seed, so that a scheme draws the same whether the others run or not."""
 
@@ -38,7 +39,7 @@ class Experiment:
     largest: float = 1.0
     groups: tuple[int, ...] = (8, 16, 32, 64)
     objective: Objective = "mean"
-    effort: Effort = field(default_factory=Effort)
+    effort: Effort = EFFORTS["normal"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,9 +105,19 @@ def _run(experiment: Experiment, seed: int, groups: int, distances: Distances) -
         effort=experiment.effort,
     )
     seconds = time.perf_counter() - begun
+    unlimited = place(
+        distances,
+        np.random.default_rng([seed, OURS, groups]),
+        ordering="overlap",
+        objective=experiment.objective,
+        rule=LoadRule(np.inf),
+        effort=experiment.effort,
+    )
     networks = {
         "ours": ours,
+        "unlimited": unlimited,
         "paper": baselines.paper(distances, np.random.default_rng([seed, HEURISTIC, groups])),
+        "well_placed": baselines.well_placed(distances, np.random.default_rng([seed, HEURISTIC, groups])),
         "central": baselines.central(distances),
         "random": baselines.scattered(
             ours, len(distances.topology.names), np.random.default_rng([seed, RANDOM, groups])

@@ -2,7 +2,8 @@
 
 - `central`: one sequencer for all, at the 1-median. Short ways, and one node that handles everything.
 - `scattered`: a given network on hosts drawn uniformly (Lumezanu 2006, §3.3: "would lead to poor performance").
-- `paper`: the heuristic of Lumezanu 2006, as far as it is specified (below).
+- `paper`: the heuristic of Lumezanu 2006, as far as it is specified (below); `well_placed`: the same nodes in a better
+  chain, on better hosts.
 - `vector_bytes`: what vector timestamps would add to each event instead of `stamp_bytes`.
 
 **The paper's heuristic** (§3.2, §3.3, §4.3) in our reading. *Which atoms share a node*: those of related overlaps,
@@ -16,18 +17,22 @@ C2 are met by a chain of the nodes in the order in which they were created; a gr
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import permutations
 
 import numpy as np
 
-from placement.central import central
+from placement.central import central, region_sums
+from placement.costs import SHORTLIST_OF_ALL, Costs
 from placement.placed import Placed, PlacedAtom
+from placement.siting import site
 from placement.stretch import Distances
 from placement.topology import FloatArray, IntArray
 from placement.workloads import BoolArray
 from sequencing.errors import UsageError
 
-__all__ = ["central", "hops", "paper", "scattered", "sequencing_nodes", "stamp_bytes", "vector_bytes"]
+__all__ = ["central", "hops", "paper", "scattered", "sequencing_nodes", "stamp_bytes", "vector_bytes", "well_placed"]
 
 NUMBER_BYTES = 4
 """Of a sequence number, of an atom's id, and of one entry of a vector."""
@@ -66,16 +71,90 @@ def paper(distances: Distances, random: np.random.Generator) -> Placed:
     Groups without an overlap get an ingress-only node each, on the host of a random member. Raises `UsageError` if
     there are more nodes than hosts.
     """
-    work, topology = distances.workload, distances.topology
+    work = distances.workload
     overlaps = sequencing_nodes(work.members, random.permutation(len(work.regions)))
     chain = _nearby(distances, len(overlaps), int(random.choice(work.hosts)))
-    hosts, paths = list(chain), []
+    return _chained(distances, overlaps, chain, random)
+
+
+def well_placed(distances: Distances, random: np.random.Generator) -> Placed:
+    """Return the same nodes in the best chain and on the best hosts that we find: the paper fixes neither.
+
+    The chain is that on which groups pass few nodes, found by exchanging nodes; the hosts are chosen as for our own
+    networks. It is a chain because a group's nodes have to be on one path (C1), and in a tree most are not. With the
+    same random state, the nodes are those of `paper`. Raises `UsageError` if there are more nodes than hosts.
+    """
+    work, topology = distances.workload, distances.topology
+    overlaps = sequencing_nodes(work.members, random.permutation(len(work.regions)))
+    _require_hosts(distances, len(overlaps))
+    if not overlaps:
+        return _chained(distances, overlaps, [], random)
+    overlaps = [overlaps[node] for node in _short_order(overlaps, work.region_rates)]
+    up, down, weight = region_sums(distances)
+    total = float(weight.sum()) or 1.0
+    none = np.empty(0, np.int64)
+    single = tuple(np.array([region]) for region in range(len(work.regions)))
+    costs = Costs(up / total, down / total, weight / total, work.region_rates, none, none, single, frozenset())
+    listed = costs.shortlist(of_all=max(SHORTLIST_OF_ALL, 2 * len(overlaps)))
+    near, between = costs.on(listed), topology.ms_from(listed)[:, listed]
+    first, last = _ends(overlaps)
+    ways = [tuple(range(first[group], last[group] + 1)) for group in sorted(first)]
+    chain = tuple(range(-1, len(overlaps) - 1))
+    hosts = site(chain, ways, near.of_items(np.array(sorted(first))), between, roomy=topology.roomy)
+    return _chained(distances, overlaps, listed[list(hosts)].tolist(), random)
+
+
+def _short_order(overlaps: Sequence[Mapping[tuple[int, int], None]], rates: FloatArray) -> list[int]:
+    """Return the nodes in an order in which groups pass few nodes, weighted by their events/s: by exchanging two, or
+    moving one, until neither helps."""
+    nodes = len(overlaps)
+    inside = np.zeros((nodes, len(rates)), np.bool_)
+    for node, pairs in enumerate(overlaps):
+        inside[node, [group for pair in pairs for group in pair]] = True
+    used = inside.any(axis=0)
+    inside, rates = inside[:, used], rates[used]
+
+    def length(order: Sequence[int]) -> float:
+        along = inside[order]
+        spans = nodes - along.argmax(axis=0) - along[::-1].argmax(axis=0)
+        return float(spans @ rates)
+
+    order = list(range(nodes))
+    best, improved = length(order), True
+    while improved:
+        improved = False
+        for here, there in permutations(range(nodes), 2):
+            exchanged = order.copy()
+            exchanged[here], exchanged[there] = order[there], order[here]
+            moved = order.copy()
+            moved.insert(there, moved.pop(here))
+            for tried in (exchanged, moved):
+                if (found := length(tried)) < best:
+                    order, best, improved = tried, found, True
+    return order
+
+
+def _ends(overlaps: Sequence[Mapping[tuple[int, int], None]]) -> tuple[dict[int, int], dict[int, int]]:
+    """Return the first and the last node of a chain at which each group is ordered."""
     first: dict[int, int] = {}
     last: dict[int, int] = {}
     for node, pairs in enumerate(overlaps):
         for group in {group for pair in pairs for group in pair}:
             first.setdefault(group, node)
             last[group] = node
+    return first, last
+
+
+def _chained(
+    distances: Distances,
+    overlaps: Sequence[Mapping[tuple[int, int], None]],
+    chain: Sequence[int],
+    random: np.random.Generator,
+) -> Placed:
+    """Return a chain of nodes on these hosts, and an ingress-only node for each group without an overlap."""
+    work, topology = distances.workload, distances.topology
+    hosts, paths = list(chain), []
+    first, last = _ends(overlaps)
     for group in range(len(work.regions)):
         if group in first:
             paths.append(tuple(range(first[group], last[group] + 1)))
@@ -88,11 +167,16 @@ def paper(distances: Distances, random: np.random.Generator) -> Placed:
     return Placed(tuple(hosts), tuple(paths), atoms)
 
 
-def _nearby(distances: Distances, nodes: int, start: int) -> list[int]:
-    """Return a chain of hosts, each the nearest to the one before that is still free."""
+def _require_hosts(distances: Distances, nodes: int) -> None:
     topology = distances.topology
     if nodes > len(topology.names) and not topology.roomy:
         raise UsageError(f"{nodes} sequencing nodes cannot stand on {len(topology.names)} hosts, each on its own")
+
+
+def _nearby(distances: Distances, nodes: int, start: int) -> list[int]:
+    """Return a chain of hosts, each the nearest to the one before that is still free."""
+    _require_hosts(distances, nodes)
+    topology = distances.topology
     chain: list[int] = []
     at = start
     while len(chain) < nodes:

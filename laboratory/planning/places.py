@@ -10,14 +10,15 @@ from typing import Any, Literal
 
 import numpy as np
 
-from gamecast.errors import UsageError
+from adapters.textlines import foreign_encoding, read_lines
+from gamecast.errors import InvalidInput, UsageError
 from laboratory.planning.rows import MalformedRow, read_rows
 from placement.bound import lower_bound
 from placement.central import central
 from placement.objective import region_rates
 from placement.placing import Effort, LoadRule, Objective, place
 from placement.stretch import Distances, Figures, figures
-from placement.topology import Topology
+from placement.topology import IntArray, Topology
 from placement.workloads import Workload
 from sequencing.membership import Membership
 from sequencing.plan import Ordering, Plan
@@ -113,6 +114,8 @@ class Task:
     objective: Objective
     limit: float | None
     """Events/s through a node, if there is a limit."""
+    allowed: IntArray | None = None
+    """The hosts that nodes may stand on, None for all."""
 
     @classmethod
     def of(
@@ -125,17 +128,19 @@ class Task:
         objective: Objective,
         rates: Mapping[str, float],
         capacity: float | Literal["receiver"] | None,
+        node_hosts: Sequence[str] | None = None,
     ) -> Task:
         """Read a world.
 
         ``host_of``: subscriber → host; those that it leaves out stand on the host that has their name. ``capacity``:
         events/s through a node, ``receiver`` for as many as the busiest subscriber receives, or None for no limit. A
-        region's events are published by its subscribers in equal parts. Raises `UsageError` for a subscriber without a
-        host.
+        region's events are published by its subscribers in equal parts. ``node_hosts``: the hosts that nodes may stand
+        on. Raises `UsageError` for a subscriber without a host, and for hosts that the topology does not have.
         """
+        allowed = None if node_hosts is None else _numbers(node_hosts, topology)
         work = _workload(membership, topology, host_of, rates)
         limit = (float(work.received.max(initial=0.0)) or None) if capacity == "receiver" else capacity
-        return cls(Distances.of(work, topology), ordering, objective, limit)
+        return cls(Distances.of(work, topology), ordering, objective, limit, allowed)
 
     def planned(
         self,
@@ -160,6 +165,7 @@ class Task:
             rule=rule,
             nodes=nodes if names is None else len(names),
             effort=effort,
+            allowed=self.allowed,
         )
         plan = placed.plan(work, ordering=self.ordering, names=names)
         peak = float(placed.handled(work.region_rates).max(initial=0.0))
@@ -179,7 +185,7 @@ class Task:
     @cached_property
     def central(self) -> Figures:
         """The delays with one sequencer at the 1-median."""
-        return figures(self.distances, central(self.distances).routes(self.distances.topology))
+        return figures(self.distances, central(self.distances, self.allowed).routes(self.distances.topology))
 
     @cached_property
     def bound_ms(self) -> float:
@@ -207,6 +213,31 @@ def read_hosts(file: Path) -> dict[str, str]:
 
     read_rows(file, ("subscriber", "host"), take)
     return found
+
+
+def read_node_hosts(file: Path) -> list[str]:
+    """Read the hosts that nodes may stand on, a line each; a first line ``host`` is a header.
+
+    Raises `InvalidInput` if there is none, or if the text is not UTF-8.
+    """
+    found: dict[str, None] = {}
+    for number, line in read_lines(file):
+        try:
+            host = line.decode("utf-8-sig" if number == 1 else "utf-8").strip()
+        except UnicodeDecodeError as error:
+            raise InvalidInput(f"{file}, line {number}: {foreign_encoding(line) or error}") from error
+        if host and (number, host) != (1, "host"):
+            found[host] = None
+    if not found:
+        raise InvalidInput(f"{file}: there is no host, so nodes have nowhere to stand")
+    return [*found]
+
+
+def _numbers(hosts: Sequence[str], topology: Topology) -> IntArray:
+    number_of = {host: number for number, host in enumerate(topology.names)}
+    if unknown := [host for host in hosts if host not in number_of]:
+        raise UsageError(f"--node-hosts: the topology has no host {unknown[0]!r}")
+    return np.array([number_of[host] for host in hosts], np.int64)
 
 
 def _workload(

@@ -21,6 +21,7 @@ from placement import splitting
 from placement.placing import EFFORTS, Objective
 from tests.shared_data import BLACK_GOLD, SHARED_DATA, needs_shared_data
 
+SCHEMES = {"ours", "unlimited", "paper", "well_placed", "central", "random", "lower_bound"}
 SMALL = ("--nodes", "300", "--subscribers", "24", "--clusters", "4", "--groups", "4,8", "--jobs", "1")
 
 
@@ -33,11 +34,16 @@ def test_the_document_has_the_stretch_of_each_scheme_by_groups_and_the_seeds() -
     assert found["seeds"] == [5, 6]
     assert list(found["groups"]) == ["4", "8"]
     for groups, schemes in found["groups"].items():
-        assert set(schemes) == {"ours", "paper", "central", "random", "lower_bound"}
+        assert set(schemes) == SCHEMES
         for scheme in schemes.values():
             assert 1 <= scheme["p50"] <= scheme["p90"] <= scheme["max"]
         assert schemes["lower_bound"]["mean_ms"] <= min(scheme["mean_ms"] for scheme in schemes.values()) + 1e-3
         assert found["loads"][groups]["ours"]["ordered"]["max"] <= 1.0
+        for figure in ("mean_ms", "p95_ms"):
+            assert schemes["unlimited"][figure] <= schemes["central"][figure]
+        assert schemes["unlimited"]["worst_of_run"]["mean"] <= schemes["central"]["worst_of_run"]["mean"]
+        assert schemes["well_placed"]["mean_ms"] < schemes["paper"]["mean_ms"]
+        assert schemes["well_placed"]["nodes"] == schemes["paper"]["nodes"]
         against = found["against_lower_bound"][groups]
         assert against["median"] == pytest.approx(schemes["ours"]["p50"] / schemes["lower_bound"]["p50"], abs=1e-3)
 
@@ -57,8 +63,8 @@ def test_tables_and_pictures_are_written(tmp_path: Path) -> None:
     assert pictures == {"stretch.png", "nodes.png", "occupancy.png", "load.png", "stamps.png"}
     with (tmp_path / "tables" / "stretch.csv").open(encoding="utf-8") as lines:
         rows = list(csv.DictReader(lines))
-    assert len(rows) == 2 * 5 * 24
-    assert {row["scheme"] for row in rows} == {"ours", "paper", "central", "random", "lower_bound"}
+    assert len(rows) == 2 * len(SCHEMES) * 24
+    assert {row["scheme"] for row in rows} == SCHEMES
     assert {file.name for file in (tmp_path / "tables").iterdir()} == {
         "stretch.csv",
         "runs.csv",
@@ -75,7 +81,7 @@ def test_the_table_is_put_between_the_marks_of_a_document(tmp_path: Path) -> Non
     assert text.startswith("before\n\n<!-- simulate paper -->\n\n|  | median |")
     assert text.endswith("<!-- end of simulate paper -->\n\nafter\n")
     assert "old" not in text
-    assert text.count("\n| ") == 1 + 1 + 2 * 5
+    assert text.count("\n| ") == 1 + 1 + 2 * len(SCHEMES)
 
 
 @pytest.mark.parametrize("groups", ["", "0,8", "eight"])
@@ -225,3 +231,23 @@ def test_a_frontier_needs_a_topology_and_names_its_nodes_itself(tmp_path: Path, 
 
 def test_the_efforts_on_offer_are_those_that_placement_has() -> None:
     assert set(PLAN_EFFORTS) == set(EFFORTS)
+
+
+def test_nodes_stand_on_the_hosts_that_may_carry_them(tmp_path: Path) -> None:
+    members, hosts = tmp_path / "members.csv", tmp_path / "node-hosts.csv"
+    members.write_text("".join(f"city{n},r{(n + step) % 4}\n" for n in range(8) for step in range(2)))
+    command = [str(members), "--topology", str(a_matrix(tmp_path)), "--json", "--node-hosts", str(hosts)]
+    means = []
+    for allowed in (["city1", "city6"], ["city6"]):
+        hosts.write_text("host\n" + "\n".join(allowed))
+        for more in ([], ["--nodes", "2"], ["--objective", "max"], ["--effort", "quick"]):
+            found = orjson.loads(CliRunner().invoke(plan_command, [*command, *more], catch_exceptions=False).stdout)
+            assert set(found["placement"]["hosts"].values()) <= set(allowed)
+            means.append(found["placement"]["mean_ms"])
+    assert max(means[:2]) <= min(means[4:6])
+    hosts.write_text("atlantis")
+    assert "no host 'atlantis'" in str(CliRunner().invoke(plan_command, command).exception)
+    hosts.write_text("host\n\n")
+    assert "nowhere to stand" in str(CliRunner().invoke(plan_command, command).exception)
+    unplaced = CliRunner().invoke(plan_command, [str(members), "--node-hosts", str(hosts)])
+    assert "--node-hosts" in unplaced.stderr
