@@ -46,9 +46,9 @@ def protocols(
     """Check the declared guarantees of the classic ordering protocols.
 
     Each seed is a world that is as bad as a protocol's declared assumptions allow: slow and overtaking packets, groups
-    that overlap, senders from outside, crashes in the middle of a multicast. Each declared guarantee has its own
-    checker. Then each protocol is checked for the next guarantee that it does not declare. 200 seeds must refute it: a
-    check that never fails proves nothing.
+    that overlap, senders from outside, crashes in the middle of a multicast. Processes join, leave and come back. Each
+    declared guarantee has its own checker. Then each protocol is checked for the next guarantee that it does not
+    declare. 200 seeds must refute it: a check that never fails proves nothing.
 
     Exit status: 0, or 1 if a declared guarantee was broken or an undeclared one was not refuted, 2 for wrong use.
     """

@@ -17,6 +17,7 @@ from itertools import combinations, pairwise
 
 from classic.executions.crowns import find_crown
 from classic.executions.record import Event, Kind, Record
+from classic.executions.stays import Stay, owed, stays
 from classic.protocols.process import Guarantee
 
 
@@ -46,29 +47,43 @@ def _bound(record: Record, uniform: bool) -> tuple[str, ...]:
 
 
 def _validity(record: Record) -> Found:
+    yield from _memberships(record)
     delivered = {process: set(messages) for process, messages in record.deliveries().items()}
-    correct = record.correct
+    staying = _owed_in_the_end(record)
     for message, sent in record.messages.items():
-        if sent.sender in correct:
-            for process in correct:
-                if process in sent.to and process not in record.late and message not in delivered[process]:
+        if sent.sender in staying:
+            for process, messages in staying.items():
+                if message in messages and message not in delivered[process]:
                     yield (message,), (process,), f"{process} never delivers {message} of {sent.sender}"
+
+
+def _memberships(record: Record) -> Found:
+    """Correct processes get what they ask for, if there is another member that stays."""
+    for process, what in record.unmet:
+        yield (), (process,), f"{process} asks to {what} and never does"
+    staying = _owed_in_the_end(record)
+    for process, joins in record.wishes.items():
+        if process in record.correct and joins != (process in staying) and staying.keys() - {process}:
+            yield (), (process,), f"{process} asks to {'join' if joins else 'leave'} and never does"
+
+
+def _owed_in_the_end(record: Record) -> dict[str, frozenset[str]]:
+    """The correct processes that stay, and the messages that they must deliver."""
+    correct = record.correct
+    return {s.process: messages for s, messages in owed(record).items() if s.end is None and s.process in correct}
 
 
 def _agreement(record: Record, *, uniform: bool) -> Found:
     deliveries = record.deliveries()
     delivered = {process: set(messages) for process, messages in deliveries.items()}
     first: dict[str, str] = {}
-    correct = record.correct
     for process in _bound(record, uniform):
         for message in deliveries[process]:
             first.setdefault(message, process)
+    staying = _owed_in_the_end(record)
     for message, one in first.items():
-        if message not in record.messages:
-            continue
-        for process in correct:
-            wanted = process in record.messages[message].to and process not in record.late
-            if wanted and message not in delivered[process]:
+        for process, messages in staying.items():
+            if message in messages and message not in delivered[process]:
                 yield (message,), (one, process), f"{one} delivers {message}, and {process} never does"
 
 
@@ -82,14 +97,28 @@ def _integrity(record: Record, *, uniform: bool) -> Found:
                 yield (message,), (process,), f"{process} delivers {message}, which is not for it"
             elif count > 1:
                 yield (message,), (process,), f"{process} delivers {message} {count} times"
+    entered = {stay.start for of_one in stays(record).values() for stay in of_one}
+    outside = set(record.late)
+    for place, event in enumerate(record.events):
+        if place in entered:
+            outside.discard(event.process)
+        elif event.kind is Kind.LEAVE:
+            outside.add(event.process)
+        elif event.kind is Kind.RECEIVE and event.process in outside:
+            yield (event.message,), (event.process,), f"{event.process} delivers {event.message} and is no member"
 
 
 def _fifo(record: Record, *, uniform: bool) -> Found:
-    bound = set(_bound(record, uniform)) - record.late
+    bound = set(_bound(record, uniform))
+    entered = {stay.start for of_one in stays(record).values() for stay in of_one if stay.start >= 0}
+    joined: dict[str, int] = {}
+    """Process → the place of its last entry: it may begin with any message of a stream."""
     streams: dict[tuple[str, str], list[str]] = defaultdict(list)
     earlier: dict[str, int] = {}
-    reached: dict[tuple[str, str, str], int] = defaultdict(int)
-    for event in record.events:
+    reached: dict[tuple[str, str, str, int], int] = {}
+    for place, event in enumerate(record.events):
+        if place in entered:
+            joined[event.process] = place
         if event.message not in record.messages:
             continue
         sent = record.messages[event.message]
@@ -98,7 +127,8 @@ def _fifo(record: Record, *, uniform: bool) -> Found:
             earlier[event.message] = len(stream)
             stream.append(event.message)
         elif event.kind is Kind.RECEIVE and event.process in bound and event.message in earlier:
-            key = (event.process, sent.sender, sent.group)
+            key = (event.process, sent.sender, sent.group, joined.get(event.process, -1))
+            reached.setdefault(key, 0 if key[-1] < 0 else earlier[event.message])
             if earlier[event.message] > reached[key]:
                 missed = stream[reached[key]]
                 yield (
@@ -112,23 +142,25 @@ def _fifo(record: Record, *, uniform: bool) -> Found:
 def _causal(record: Record, *, uniform: bool) -> Found:
     """Sets of messages are the bits of a number: a process's past, the messages that it must deliver, and its
     deliveries."""
-    bound = set(_bound(record, uniform)) - record.late
+    bound = set(_bound(record, uniform))
     bit = {message: 1 << i for i, message in enumerate(record.messages)}
-    owed = {
-        process: sum(bit[message] for message, sent in record.messages.items() if process in sent.to)
-        for process in record.names
-    }
+    owing = {stay: sum(bit[message] for message in messages) for stay, messages in owed(record).items()}
+    begins: dict[int, Stay] = {stay.start: stay for stay in owing if stay.start >= 0}
+    now = {stay.process: bits for stay, bits in owing.items() if stay.start < 0}
+    """Process → what it must deliver in its present stay."""
     past: dict[str, int] = defaultdict(int)
     delivered: dict[str, int] = defaultdict(int)
     past_of: dict[str, int] = {}
-    for event in record.events:
+    for place, event in enumerate(record.events):
+        if place in begins:
+            now[event.process] = owing[begins[place]]
         if event.message not in bit:
             continue
         if event.kind is Kind.SEND:
             past_of[event.message] = past[event.process]
             past[event.process] |= bit[event.message]
         elif event.kind is Kind.RECEIVE and event.message in past_of:
-            missing = past_of[event.message] & owed[event.process] & ~delivered[event.process]
+            missing = past_of[event.message] & now.get(event.process, 0) & ~delivered[event.process]
             if missing and event.process in bound:
                 missed = next(message for message in bit if bit[message] & missing)
                 yield (

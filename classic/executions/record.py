@@ -27,6 +27,10 @@ class Kind(StrEnum):
     VIEW = "view"
     """A view was installed."""
     CRASH = "crash"
+    ENTER = "enter"
+    """The process became a member, where no view says so."""
+    LEAVE = "leave"
+    """The process is a member no longer, by its own wish."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +59,9 @@ class Sent:
 class Record:
     """The events of all processes, each after all that happened before it, and the messages.
 
-    ``faulty``: processes that crashed or were removed. ``late``: processes that joined later, so that they need not
-    deliver messages sent to the group before.
+    ``faulty``: processes that crashed or were removed. ``late``: processes that are no members at first.
+    ``wishes``: for the processes that asked to join or to leave, whether they wanted to be members in the end.
+    ``unmet``: processes, and what else they asked for and never got.
     """
 
     events: Sequence[Event]
@@ -64,6 +69,8 @@ class Record:
     faulty: frozenset[str] = frozenset()
     late: frozenset[str] = frozenset()
     processes: tuple[str, ...] = field(default=())
+    wishes: Mapping[str, bool] = field(default_factory=dict)
+    unmet: Sequence[tuple[str, str]] = ()
 
     @classmethod
     def of(cls, lines: Mapping[str, Sequence[Event]], messages: Mapping[str, Sent]) -> Record:

@@ -97,6 +97,14 @@ class Scheduled:
 
 
 @dataclass(frozen=True, slots=True)
+class Addressed:
+    """The message is for these processes: where groups change, the members when it is sent."""
+
+    message: Message
+    members: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Alarm:
     """Call ``ring(name)`` after so long. Alarms are not cancelled: one that is out of date is to be ignored."""
 
@@ -118,13 +126,19 @@ class Install:
 
 
 @dataclass(frozen=True, slots=True)
+class Enter:
+    """The process has become a member; protocols with views have `Install` for it."""
+
+
+@dataclass(frozen=True, slots=True)
 class Halt:
-    """The process has learnt that it was removed, and stops."""
+    """The process is a member no longer, and stops: it was removed, or has left in good order (``left``)."""
 
     reason: str
+    left: bool = False
 
 
-Effect = Send | Deliver | Scheduled | Alarm | Gap | Install | Halt
+Effect = Send | Deliver | Scheduled | Addressed | Alarm | Gap | Install | Enter | Halt
 
 
 class Process(ABC):
@@ -227,6 +241,9 @@ class Joinable(Process):
     """A process of a protocol whose groups change: others than the group's members, which begin, may join, and any
     may leave.
     """
+
+    comes_back: ClassVar[bool] = True
+    """Whether a process that has left may join again."""
 
     @abstractmethod
     def join(self, at: str = "") -> list[Effect]:

@@ -26,7 +26,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from classic.protocols.process import CAUSALLY, TOTALLY, Deliver, Effect, Message, Regrouping, Send, unknown
+from classic.protocols.process import CAUSALLY, TOTALLY, Addressed, Deliver, Effect, Message, Regrouping, Send, unknown
 from classic.protocols.propagation_tree import Down, Hand, PropagationTree
 from classic.protocols.setup import NO_FAULTS, Assumption, Setup
 from sequencing.errors import UsageError
@@ -131,6 +131,7 @@ class PropagationRegrouping(Regrouping):
             self.to_publish.append(message)
             return
         self.sent[message.group] += 1
+        self.effect(Addressed(message, self.setup.members(message.group)))
         self._carry_out(self.epoch, self.trees[self.epoch].publish(message))
 
     def on_receive(self, source: str, packet: object) -> None:

@@ -5,7 +5,9 @@ whole tree, so an edge that comes or goes is all that there is to know.
 
 *Join.* A process asks any member, which makes it a leaf of its own. The member sends it the last message that it has
 delivered and those that it holds, and passes on all messages that it receives later. So the joiner delivers everything
-after that message, in the common order.
+after that message, in the common order. A process that has left hands the request on to its heir; one that was never a
+member hands it on to the first founder. Each heir leaves later than the process that named it, and one process always
+remains, so every request reaches a member.
 
 *Leave.* A process asks its neighbours to lock the links to it: from then on they keep back their packets for it, and
 their answer is the last that they send. Meanwhile it continues as a member. When all have answered, its links are
@@ -16,6 +18,12 @@ this process (`deliver`, `take_over`). A packet from a process that is no neighb
 *Neighbours that both leave.* A process that has locked its link to another waits until that one has left. If both ask
 at once, the lesser name goes first. In a tree no circle of waiting arises. One process remains: it cannot leave.
 
+*Come back.* A process that has left may join again. It first asks its former neighbours whether they have handled its
+last packet; otherwise one of them could become its neighbour a second time. Members count the messages that they have
+delivered. The member that it asks may be behind, and then it delivers nothing a second time. A process leaves only when
+it has delivered its own messages: elsewhere in the tree, its next message could overtake them. Messages published after
+its links are being locked wait until it comes back.
+
 Source: Herlihy 2000, §6.2, which says what to do and leaves open how the links become quiet, and how messages get to
 all.
 """
@@ -25,21 +33,25 @@ from __future__ import annotations
 from abc import abstractmethod
 from dataclasses import dataclass
 
-from classic.protocols.process import Effect, Halt, Joinable, Message
+from classic.protocols.process import Effect, Enter, Halt, Joinable, Message
 from classic.protocols.setup import Setup
 from classic.protocols.swap import NOTHING, Chain, Follows, towards
+from sequencing.errors import UsageError
 
 
 @dataclass(frozen=True, slots=True)
 class Join:
-    """To a member: link me."""
+    """To a member: link this process. To a process that is none: hand it on."""
+
+    process: str
 
 
 @dataclass(frozen=True, slots=True)
 class Welcome:
-    """To a new leaf: the last message that was delivered, and those that are held."""
+    """To a new leaf: the last message that was delivered, its number in the order, and those that are held."""
 
     last: str
+    number: int
     held: tuple[Follows, ...]
 
 
@@ -64,6 +76,16 @@ class Gone:
     value: str
 
 
+@dataclass(frozen=True, slots=True)
+class Return:
+    """From a process that wants to come back to a former neighbour: answer when my `Gone` is handled."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cleared:
+    """The answer to `Return`. Links are FIFO, so the former neighbour can answer at once."""
+
+
 class TreeMembers(Joinable):
     """The common part: the tree, and the chain of messages. ``link`` leads to where swaps end, or is this process.
 
@@ -79,55 +101,81 @@ class TreeMembers(Joinable):
         self.value = NOTHING
         """The last message of all; of a meaning only while ``link`` is this process."""
         self.chain = Chain()
-        self.leaving = self.gone = False
+        self.number = self.delivered = 0
+        """The place of the chain's last message in the order, and that of the last message that was delivered."""
+        self.heir = founders[0]
+        """The process to hand joins on to while this one is outside."""
+        self.at = ""
+        """The process that this one asks to be linked; not empty while it joins."""
+        self.leaving = False
         self.asked: set[str] = set()
         self.agreed: set[str] = set()
+        self.uncleared: set[str] = set()
+        """Former neighbours that have yet to answer `Return`."""
+        self.former: tuple[str, ...] = ()
+        """Neighbours at the time of leaving."""
         self.kept_back: dict[str, list[object]] = {}
         """Neighbour that leaves → the packets that it would have been sent."""
         self.strangers: dict[str, list[object]] = {}
         """Process that will be a neighbour → what came from it."""
         self.to_publish: list[Message] = []
         """Until this process is a member."""
+        self.unheard = 0
+        """Messages of this process that it has yet to deliver."""
         if self.name in founders:
             edges = _edges(self.setup, founders)
             self.neighbours = [b if a == self.name else a for a, b in edges if self.name in (a, b)]
             self.link = towards(edges, founders[0])[self.name]
 
     def join(self, at: str = "") -> list[Effect]:
-        """Ask a member, by default the first, to be linked."""
-        [founders] = self.setup.groups.values()
-        self.send(at or founders[0], Join())
+        """Ask to be linked; it takes effect with `Enter`. A process that is leaving comes back when it has left.
+
+        ``at``: any process that is or was a member; by default this process's heir, or the first founder. A member, or
+        a process that is joining, does nothing. Raises `UsageError` for an unknown process.
+        """
+        if at and at not in self.setup.processes:
+            raise UsageError(f"cannot join at {at!r}: the processes are {', '.join(self.setup.processes)}")
+        if not self.link and self.at:
+            self.leaving = False  # as it asked since then
+        elif self.leaving or not self.link:
+            self.at = at if at and at != self.name else self.heir
+            if not self.link:
+                self._return()
         return self._finish_step()
 
     def leave(self) -> list[Effect]:
-        """Begin to leave; it takes effect with `Halt`. The last member stays."""
-        self.leaving = True
+        """Begin to leave; it takes effect with `Halt`. The last member stays. Outside it takes effect at once."""
+        if not self.link and not self.at:
+            self.effect(Halt("it is no member", left=True))
+        elif self.link:
+            self.at = ""
+        self.leaving = bool(self.link or self.at)
         self._go_on_leaving()
         return self._finish_step()
 
     def on_publish(self, message: Message) -> None:
-        if self.link:
-            self.on_message(message)
-        else:
-            self.to_publish.append(message)
+        self.to_publish.append(message)
+        self._publish_waiting()
 
     def on_receive(self, source: str, packet: object) -> None:
-        if self.gone:
-            return
         match packet:
-            case Join():
-                self.neighbours.append(source)
+            case Join(process) if self.link:
+                self.neighbours.append(process)
                 held = tuple(Follows(message, predecessor) for predecessor, message in self.chain.held.items())
-                self.send(source, Welcome(self.chain.last, held))
-            case Welcome(last, held):
-                self.neighbours, self.link, self.chain = [source], source, Chain(last)
-                for follows in held:
-                    self._deliver_after(follows)
-                for message in self.to_publish:
-                    self.on_message(message)
+                self.send(process, Welcome(self.chain.last, self.number, held))
+            case Join():
+                self.send(self.heir, packet)
+            case Return():
+                self.send(source, Cleared())
+            case Cleared():
+                self.uncleared.remove(source)
+                if not self.uncleared:
+                    self.send(self.at, Join(self.name))
+            case Welcome():
+                self._enter(source, packet)
             case _ if source not in self.neighbours:
                 self.strangers.setdefault(source, []).append(packet)
-            case Lock() if not (self.leaving and self.name < source):
+            case Lock() if not (source in self.asked and self.name < source):
                 self.kept_back[source] = []
                 self.send(source, Locked())
             case Lock():
@@ -141,6 +189,27 @@ class TreeMembers(Joinable):
             case _:
                 self.on_swap_packet(source, packet)
         self._go_on_leaving()
+
+    def _return(self) -> None:
+        """Ask for a link, at once or when the former neighbours have handled the last packet of this process."""
+        self.uncleared = set(self.former)
+        self.send_all(self.former, Return())
+        if not self.former:
+            self.send(self.at, Join(self.name))
+
+    def _enter(self, host: str, welcome: Welcome) -> None:
+        self.neighbours, self.link, self.at = [host], host, ""
+        self.chain, self.number = Chain(welcome.last), welcome.number
+        self.effect(Enter())
+        for follows in welcome.held:
+            self._deliver_after(follows)
+        self._publish_waiting()
+
+    def _publish_waiting(self) -> None:
+        """Publish, unless this process is outside or its links are being locked."""
+        while self.to_publish and self.link and not self.asked:
+            self.unheard += 1
+            self.on_message(self.to_publish.pop(0))
 
     @abstractmethod
     def on_message(self, message: Message) -> None:
@@ -172,12 +241,18 @@ class TreeMembers(Joinable):
 
     def _deliver_after(self, follows: Follows) -> None:
         for message in self.chain.add(follows):
-            self.deliver(message)
+            self.number += 1
+            if self.number > self.delivered:  # else this process has delivered it before it left
+                self.delivered = self.number
+                self.unheard -= message.sender == self.name
+                self.deliver(message)
 
     def _go_on_leaving(self) -> None:
         """Ask the neighbours that were not asked yet; leave when all agree. One that has locked a link waits for the
-        other."""
-        if not self.leaving or self.gone or self.kept_back or not self.neighbours:
+        other, and one whose own messages are in flight waits for them."""
+        if not self.neighbours:
+            self._publish_waiting()  # the last member stays
+        if not self.leaving or not self.link or self.kept_back or not self.neighbours or self.unheard:
             return
         for neighbour in self.neighbours:
             if neighbour not in self.asked:
@@ -190,13 +265,20 @@ class TreeMembers(Joinable):
         heir = self.neighbours[0] if was_end else self.link
         others = tuple(neighbour for neighbour in self.neighbours if neighbour != heir)
         self.send_all(self.neighbours, Gone(heir, others, was_end, self.value))
-        self.gone = True
-        self.effect(Halt("it has left"))
+        self.heir, self.former = heir, tuple(self.neighbours)
+        self.neighbours, self.link, self.leaving = [], "", False
+        self.asked.clear()
+        self.agreed.clear()
+        self.effect(Halt("it has left", left=True))
+        if self.at:
+            self._return()
 
     def _replace(self, process: str, gone: Gone) -> None:
         """Put the heir, or this process as the heir, in the place of a neighbour that has left."""
         kept_back = self.kept_back.pop(process)
         self.neighbours.remove(process)
+        self.asked.discard(process)  # it may come back
+        self.agreed.discard(process)
         new = gone.others if gone.heir == self.name else (gone.heir,)
         self.neighbours += new
         if gone.heir != self.name:

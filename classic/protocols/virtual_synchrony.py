@@ -21,6 +21,11 @@ A joining process takes no part in the agreement, so it cannot trust one member'
 reported, and crashed, while the others decide otherwise. It installs its first view when all earlier members of it,
 except the crashed ones, have reported the same. (So its own suspicions have to be right until then.)
 
+If crash reports overtake the views of the crashed, a joiner may know of no member any more whose report it could trust,
+while another joiner has installed the view. So a process that has installed its first view reports it to those that
+join with it. A joiner that learns in this way that it cannot install gives up: it says so to all, who remove it. If two
+joiners have installed different first views, by members that have all crashed, the one with the greater name gives up.
+
 The last messages of a removed process are delivered by all or by none. A process that was removed though it is alive
 (it was too slow) learns of it from the first Flush that names it, and stops: forcible removal is how a wrong suspicion
 is made true. With many wrong suspicions a group can remove itself altogether; virtual synchrony does not solve
@@ -75,6 +80,11 @@ class Join:
     """The sender wants to be a member."""
 
 
+@dataclass(frozen=True, slots=True)
+class GivenUp:
+    """The sender will not install the view that it is to join in."""
+
+
 class VirtualSynchrony(Joinable):
     """Views and flushes; the first view is the group, and other processes may `join`."""
 
@@ -84,6 +94,8 @@ class VirtualSynchrony(Joinable):
     assumes = frozenset(
         {Assumption.RELIABLE_LINKS, Assumption.FIFO_LINKS, Assumption.ONE_GROUP, Assumption.CRASHES_REPORTED}
     )
+
+    comes_back = False
 
     def on_start(self) -> None:
         [self.founders] = self.setup.groups.values()
@@ -111,8 +123,11 @@ class VirtualSynchrony(Joinable):
 
     def leave(self) -> list[Effect]:
         """Leave, and stop."""
-        self._learn(leaving=[self.name])
-        self._halt("left")
+        if self.view:
+            self._learn(leaving=[self.name])
+            self._halt("left")
+        else:
+            self._give_up("left before its first view")
         return self._finish_step()
 
     def on_publish(self, message: Message) -> None:
@@ -147,12 +162,20 @@ class VirtualSynchrony(Joinable):
             case Decided() if self.view == 0:
                 self.offers[source] = packet
                 self._accept_offer()
-            case Decided(view) if view == self.view + 1 and source not in self.leaving:
+            case Decided(view, _, joining) if source in joining and self._contradicts(packet):
+                if source < self.name:
+                    self._give_up(f"{source} has installed another view {view}: join under another name")
+                else:
+                    self.send(source, self.decisions[view])
+            case Decided(view) if view == self.view + 1 and source in set(self.members_now) - self.leaving:
                 self._install(packet)
             case Join():
                 self._learn(joining=[source])
+            case GivenUp():
+                self._learn(leaving=[source])
+                self._accept_offer()
             case Data() | Decided():
-                pass  # of an earlier view, or decided by one whose removal this process has promised to others
+                pass  # of an earlier view, or decided by one that is removed or that it has promised others to remove
             case _:
                 raise unknown(packet)
 
@@ -192,13 +215,25 @@ class VirtualSynchrony(Joinable):
             if asked and all(m in self.offers and self.offers[m].members == offer.members for m in asked):
                 self._install(offer)
                 return
+        if any(self._is_out_of_reach(source, offer) for source, offer in self.offers.items()):
+            self._give_up("all members that could confirm its first view have crashed: join under another name")
+
+    def _is_out_of_reach(self, source: str, offer: Decided) -> bool:
+        """Whether a joiner has installed a view with this process, and all that could confirm it have crashed."""
+        asked = set(offer.members) - set(offer.joining) - self.leaving
+        return self.view == 0 and not asked and source in offer.joining and source not in self.leaving
+
+    def _contradicts(self, other: Decided) -> bool:
+        """Whether a joiner reports another view than the one in which this process has joined."""
+        mine = self.decisions.get(other.view)
+        return mine is not None and self.name in mine.joining and mine.members != other.members
 
     def _install(self, decided: Decided) -> None:
         if self.name not in decided.members:
             self._halt(f"removed from view {decided.view}")
             return
+        self.send_all((p for p in decided.joining if p != self.name), decided)
         if self.view:
-            self.send_all(decided.joining, decided)
             for data in decided.received:
                 self._deliver_once(data.message)
         self.view, self.members_now = decided.view, decided.members
@@ -228,6 +263,10 @@ class VirtualSynchrony(Joinable):
         if message.id not in self.delivered:
             self.delivered.add(message.id)
             self.deliver(message)
+
+    def _give_up(self, reason: str) -> None:
+        self.send_all((p for p in self.setup.processes if p != self.name), GivenUp())
+        self._halt(reason)
 
     def _halt(self, reason: str) -> None:
         self.halted = True

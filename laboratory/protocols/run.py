@@ -12,9 +12,21 @@ from random import Random
 from classic.executions.guarantees import Violation, violations
 from classic.executions.journal import Journal
 from classic.executions.record import Record
-from classic.protocols.process import Alarm, Deliver, Effect, Guarantee, Halt, Joinable, Message, Process, Send
+from classic.protocols.process import (
+    Alarm,
+    Deliver,
+    Effect,
+    Guarantee,
+    Halt,
+    Joinable,
+    Message,
+    Process,
+    Regrouping,
+    Send,
+)
 from classic.protocols.setup import Assumption
-from laboratory.protocols.worlds import World, choose_group, draw
+from laboratory.protocols.worlds import Change, World, choose_group, draw
+from sequencing.errors import UsageError
 
 QUIET_MS = 5_000.0
 """No step takes this long: a message that is not delivered when no application has seen anything for it, never is."""
@@ -96,6 +108,8 @@ class Run:
         self._dead: set[str] = set()
         self._published = dict.fromkeys(self.processes, 0)
         self._replies = 0
+        self._asked: dict[tuple[str, str], bool] = {}
+        """Process and group → whether it last asked to join."""
         self._crashes = {crash.process: crash for crash in world.crashes}
 
     def go(self) -> None:
@@ -104,29 +118,33 @@ class Run:
             self._step(name, process.start)
         for publication in self.world.publications:
             self._at(publication.at_ms, partial(self.publish, publication.process, publication.group))
-        for at_ms, name in self.world.joins:
-            self._at(at_ms, partial(self._change_membership, name, joins=True))
-        for at_ms, name in self.world.leaves:
-            self._at(at_ms, partial(self._change_membership, name, joins=False))
+        for change in self.world.changes:
+            self._at(change.at_ms, partial(self._change_membership, change))
         if self.world.wrong_suspicion is not None:
             at_ms, suspecting, suspected = self.world.wrong_suspicion
             self._at(at_ms, lambda: self._suspect(suspecting, suspected))
         for _ in range(TOKEN_PASSES_MAX):
             if not self._agenda or self._agenda[0][0] > self._last_seen + QUIET_MS:
+                self._look_for_unmet()
                 return
             self.now, _, action = heapq.heappop(self._agenda)
             action()
         raise AssertionError(f"seed {self.world.seed} does not come to rest")
 
     def publish(self, process: str, group: str) -> None:
-        """Have a process' application publish."""
+        """Have a process' application publish; where groups change, only if it may publish to the group just then."""
         if process in self._dead:
             return
         self._published[process] += 1
         message = Message(f"{process}{self._published[process]}", process, group)
+        try:
+            effects = self.processes[process].publish(message)
+        except UsageError:
+            assert isinstance(self.processes[process], Regrouping), "the world's groups do not change"
+            return
         self.journal.published(message, at_ms=self.now)
         self._last_seen = self.now
-        self._step(process, lambda: self.processes[process].publish(message))
+        self._step(process, lambda: effects)
 
     def _at(self, time: float, action: Callable[[], None]) -> None:
         heapq.heappush(self._agenda, (time, next(self._serial), action))
@@ -151,7 +169,7 @@ class Run:
         for _ in delivered:
             if self._replies < self.world.replies_max and self.random.random() < self.world.reply:
                 self._replies += 1
-                group = choose_group(self.random, self.world.setup, name)
+                group = choose_group(self.random, self.processes[name].setup, name)
                 if group is not None:
                     self.publish(name, group)
 
@@ -167,7 +185,7 @@ class Run:
             case _:
                 self.journal.carried_out(name, effect, at_ms=self.now)
                 self._last_seen = self.now
-                if isinstance(effect, Halt):
+                if isinstance(effect, Halt) and not effect.left:  # one that has left still answers, and may come back
                     self._dead.add(name)
                     self._report(name)
 
@@ -197,7 +215,20 @@ class Run:
     def _suspect(self, suspecting: str, suspected: str) -> None:
         self._step(suspecting, lambda: self.processes[suspecting].suspect(suspected))
 
-    def _change_membership(self, name: str, *, joins: bool) -> None:
-        process = self.processes[name]
+    def _change_membership(self, change: Change) -> None:
+        process = self.processes[change.process]
+        if isinstance(process, Regrouping):
+            self._asked[change.process, change.group] = change.joins
+            asking = {"joins": [change.group]} if change.joins else {"leaves": [change.group]}
+            self._step(change.process, partial(process.regroup, **asking))
+            return
         assert isinstance(process, Joinable)
-        self._step(name, process.join if joins else process.leave)
+        if change.process not in self._dead:
+            self.journal.asked(change.process, joins=change.joins)
+            self._last_seen = self.now
+            self._step(change.process, partial(process.join, change.at) if change.joins else process.leave)
+
+    def _look_for_unmet(self) -> None:
+        for (name, group), joins in self._asked.items():
+            if joins != (group in self.processes[name].setup.groups_of(name)):
+                self.journal.unmet(name, f"{'join' if joins else 'leave'} {group}")

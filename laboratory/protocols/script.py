@@ -34,9 +34,11 @@ from classic.executions.classes import classify
 from classic.executions.guarantees import Violation, violations
 from classic.executions.record import Record
 from classic.protocols.process import (
+    Addressed,
     Alarm,
     Deliver,
     Effect,
+    Enter,
     Gap,
     Halt,
     Install,
@@ -165,6 +167,8 @@ def _told(process: str, effects: Iterable[Effect]) -> Iterator[str]:
                 yield f"{process} sends {all_to}: {tell(packet)}"
             case Deliver(message):
                 yield f"{process} delivers {message.id}"
+            case Addressed(message, members):
+                yield f"{message.id} is for {', '.join(members)}"
             case Scheduled(message):
                 yield f"{process} sends {message.id} now"
             case Alarm(_, after_ms):
@@ -173,6 +177,8 @@ def _told(process: str, effects: Iterable[Effect]) -> Iterator[str]:
                 yield f"{process} is told of a gap"
             case Install(number, members):
                 yield f"{process} installs view {number}: {', '.join(members)}"
+            case Enter():
+                yield f"{process} is a member"
             case Halt(reason):
                 yield f"{process} halts: {reason}"
 

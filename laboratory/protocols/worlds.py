@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from random import Random
 
-from classic.protocols.process import Joinable, Process
+from classic.protocols.process import Joinable, Process, Regrouping
 from classic.protocols.setup import Assumption, Setup
 
 NAMES = "abcdef"
@@ -39,6 +39,17 @@ class Crash:
 
 
 @dataclass(frozen=True, slots=True)
+class Change:
+    """A process asks to join, at a member or where the protocol likes, or to leave; ``group``: where there are many."""
+
+    at_ms: float
+    process: str
+    joins: bool
+    at: str = ""
+    group: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class World:
     """All that is drawn before a run. ``reply``: the probability that a delivery is answered by publishing at once."""
 
@@ -48,8 +59,7 @@ class World:
     reply: float
     replies_max: int
     crashes: tuple[Crash, ...] = ()
-    joins: tuple[tuple[float, str], ...] = ()
-    leaves: tuple[tuple[float, str], ...] = ()
+    changes: tuple[Change, ...] = ()
     wrong_suspicion: tuple[float, str, str] | None = None
     """At a time, a process wrongly suspects another."""
     loss: float = 0.0
@@ -59,8 +69,10 @@ class World:
 
     @property
     def late(self) -> frozenset[str]:
-        """The processes that join during the run."""
-        return frozenset(process for _, process in self.joins)
+        """The processes that are no members at first."""
+        if not any(change.joins and not change.group for change in self.changes):
+            return frozenset()
+        return frozenset(self.setup.processes) - {p for members in self.setup.groups.values() for p in members}
 
 
 def draw(protocol: type[Process], seed: int, *, dropping: Iterable[Assumption] = ()) -> World:
@@ -68,7 +80,7 @@ def draw(protocol: type[Process], seed: int, *, dropping: Iterable[Assumption] =
     random = Random(f"{protocol.__name__} {seed}")
     assumed = protocol.assumes - set(dropping)
     processes = tuple(NAMES[: random.randint(3, len(NAMES))])
-    groups, joins = _draw_groups(random, protocol, assumed, processes)
+    groups = _draw_groups(random, protocol, assumed, processes)
     setup = Setup(
         processes,
         groups,
@@ -82,24 +94,55 @@ def draw(protocol: type[Process], seed: int, *, dropping: Iterable[Assumption] =
         Publication(random.uniform(0, PUBLISH_UNTIL_MS), *_draw_destination(random, setup))
         for _ in range(random.randint(3, 12))
     )
-    world = World(seed, setup, publications, random.choice((0.0, 0.3, 0.6)), random.randint(0, 8), joins=joins)
+    world = World(seed, setup, publications, random.choice((0.0, 0.3, 0.6)), random.randint(0, 8))
     if setup.lossy_links:
         loses_all = Assumption.RELIABLE_LINKS in protocol.assumes
         world = replace(world, loss=random.choice((0.05, 0.2)), loses_all=loses_all)
     if setup.crashes:
         world = replace(world, crashes=_draw_crashes(random, processes))
         if Assumption.CRASHES_REPORTED in assumed and random.random() < 0.3:
-            suspecting, suspected = random.sample([p for p in processes if p not in world.late], 2)
-            world = replace(world, wrong_suspicion=(random.uniform(0, PUBLISH_UNTIL_MS), suspecting, suspected))
-        if issubclass(protocol, Joinable) and random.random() < 0.2:
-            leaving = random.choice([p for p in processes if p not in world.late])
-            world = replace(world, leaves=((random.uniform(0, PUBLISH_UNTIL_MS), leaving),))
-    elif issubclass(protocol, Joinable):
-        # A joining process asks the first. Neighbours may leave at once, and the others' places then change.
-        leaving_ones = random.sample(processes[1:], random.randint(0, len(processes) - 1))
-        leaves = tuple((random.uniform(0, PUBLISH_UNTIL_MS), process) for process in leaving_ones)
-        world = replace(world, leaves=tuple(leave for leave in leaves if leave[1] not in world.late))
+            [founders] = setup.groups.values()
+            if len(founders) > 1:
+                suspecting, suspected = random.sample(founders, 2)
+                world = replace(world, wrong_suspicion=(random.uniform(0, PUBLISH_UNTIL_MS), suspecting, suspected))
+    if issubclass(protocol, Joinable):
+        world = replace(world, changes=_draw_changes(random, setup, protocol))
+    if issubclass(protocol, Regrouping):
+        world = replace(world, changes=_draw_regroupings(random, setup))
     return world
+
+
+def _draw_regroupings(random: Random, setup: Setup) -> tuple[Change, ...]:
+    """Processes join and leave groups, among them a new one; a request may also be what is already so."""
+    span_ms = random.choice((5.0, PUBLISH_UNTIL_MS))
+    begin_ms = random.uniform(0, PUBLISH_UNTIL_MS - span_ms)
+    groups = (*setup.groups, "new")
+    times = sorted(random.uniform(begin_ms, begin_ms + span_ms) for _ in range(random.choice((0, 2, 5, 10))))
+    return tuple(
+        Change(at_ms, random.choice(setup.processes), random.random() < 0.6, group=random.choice(groups))
+        for at_ms in times
+    )
+
+
+def _draw_changes(random: Random, setup: Setup, protocol: type[Joinable]) -> tuple[Change, ...]:
+    """All processes that are no members at first join. Any may leave, and come back where the protocol has it."""
+    [founders] = setup.groups.values()
+    leaving = random.choice((0.0, 0.2, 0.6))
+    span_ms = random.choice((5.0, PUBLISH_UNTIL_MS))  # all at once, or one after the other
+    begin_ms = random.uniform(0, PUBLISH_UNTIL_MS - span_ms)
+    changes: list[Change] = []
+    for process in setup.processes:
+        joins = process not in founders
+        times = sorted(random.uniform(begin_ms, begin_ms + span_ms) for _ in range(4))
+        for at_ms in times:
+            if not joins and random.random() >= leaving:
+                break
+            at = random.choice(("", *(founders if random.random() < 0.8 else setup.processes)))
+            changes.append(Change(at_ms, process, joins, at if joins else ""))
+            if not joins and not protocol.comes_back:
+                break
+            joins = not joins
+    return tuple(changes)
 
 
 def choose_group(random: Random, setup: Setup, process: str) -> str | None:
@@ -115,22 +158,21 @@ def choose_group(random: Random, setup: Setup, process: str) -> str | None:
 
 def _draw_groups(
     random: Random, protocol: type[Process], assumed: Iterable[Assumption], processes: tuple[str, ...]
-) -> tuple[dict[str, tuple[str, ...]], tuple[tuple[float, str], ...]]:
+) -> dict[str, tuple[str, ...]]:
     def some(least: int) -> tuple[str, ...]:
         chosen = set(random.sample(processes, random.randint(least, len(processes))))
         return tuple(process for process in processes if process in chosen)
 
     if issubclass(protocol, Joinable):
-        late = processes[-1:] if random.random() < 0.4 else ()
-        joins = tuple((random.uniform(0, PUBLISH_UNTIL_MS), process) for process in late)
-        return {"all": tuple(p for p in processes if p not in late)}, joins
+        late = random.choice((0, 0, 1, random.randint(1, len(processes) - 1)))
+        return {"all": processes[: len(processes) - late]}
     if Assumption.BROADCAST in assumed:
-        return {"all": processes}, ()
+        return {"all": processes}
     if Assumption.ONE_TO_ONE in assumed:
-        return {f"to {process}": (process,) for process in processes}, ()
+        return {f"to {process}": (process,) for process in processes}
     if Assumption.ONE_GROUP in assumed:
-        return {"group": some(2)}, ()
-    return {f"g{i}": some(2) for i in range(1, random.randint(2, 5))}, ()
+        return {"group": some(2)}
+    return {f"g{i}": some(2) for i in range(1, random.randint(2, 5))}
 
 
 def _draw_destination(random: Random, setup: Setup) -> tuple[str, str]:

@@ -8,7 +8,10 @@ from dataclasses import replace
 import pytest
 
 from classic.executions.guarantees import violations
+from classic.executions.record import Kind
+from classic.executions.stays import stays
 from classic.protocols import kshemkalyani_singhal as ks
+from classic.protocols import propagation_regrouping as pr
 from classic.protocols import virtual_synchrony as vs
 from classic.protocols.arrow import Arrow
 from classic.protocols.arrow_gaps import ArrowGaps
@@ -31,7 +34,7 @@ from classic.protocols.sequencer import Sequencer
 from classic.protocols.setup import Assumption, Setup
 from classic.protocols.swap import Follows
 from classic.protocols.three_phase import Final, ThreePhase
-from classic.protocols.tree_members import Gone, Welcome
+from classic.protocols.tree_members import Gone, Join, Lock, Welcome
 from classic.protocols.two_phase import TwoPhase
 from classic.protocols.vector_clocks import Data as VectorData
 from classic.protocols.vector_clocks import VectorClocks
@@ -348,19 +351,25 @@ def test_a_protocol_broken_on_purpose_is_caught(mutant: type[Process], guarantee
 
 
 @pytest.mark.parametrize("name", ["arrow-joining", "combining-joining"])
-def test_who_joins_a_tree_delivers_everything_from_some_message_on_and_others_go_on_when_neighbours_leave(
-    name: str,
-) -> None:
-    joined = left = 0
-    for seed in range(150):
-        outcome = judge_protocol(PROTOCOLS[name], seed)
-        orders = outcome.record.deliveries()
-        left += len(outcome.record.faulty)
-        for late in outcome.world.late - outcome.record.faulty:
-            first = orders[outcome.world.setup.processes[0]]  # it never leaves
-            joined += bool(orders[late])
-            assert orders[late] == first[len(first) - len(orders[late]) :], f"seed {seed}"
-    assert (joined > 20, left > 150) == (True, True)
+def test_members_of_a_tree_deliver_all_of_the_common_order_while_they_stay_and_may_come_back(name: str) -> None:
+    came_back = founders_left = 0
+    for seed in range(300):
+        record = judge_protocol(PROTOCOLS[name], seed).record
+        orders = record.deliveries()
+        # Any process that stays delivers the last message of all, and the chain up to it.
+        chain = list(dict.fromkeys(m for order in sorted(orders.values(), key=len, reverse=True) for m in order))
+        for process, of_one in stays(record).items():
+            came_back += len(of_one) > 1
+            founders_left += bool(of_one and of_one[0].start < 0 and of_one[0].end)
+            if of_one and of_one[0].start < 0 and of_one[0].end is None:
+                assert set(orders[process]) == set(chain), f"seed {seed}"
+            for stay in of_one:
+                events = record.events[max(stay.start, 0) : stay.end]
+                mine = [e.message for e in events if e.process == process and e.kind is Kind.RECEIVE]
+                for other in orders.values():
+                    if mine and mine[0] in other and mine[-1] in other and set(chain) == set(other):
+                        assert mine == other[other.index(mine[0]) :][: len(mine)], f"seed {seed}"
+    assert (came_back > 100, founders_left > 100) == (True, True)
 
 
 class UnlockedArrows(ArrowJoining):
@@ -392,25 +401,145 @@ class DroppedRuns(CombiningJoining):
         pass
 
 
-@pytest.mark.parametrize("mutant", [UnlockedArrows, SelfishHeirs, DroppedRuns])
-def test_leaving_a_tree_carelessly_breaks_promises(mutant: type[Process]) -> None:
+class ForgottenJoins(ArrowJoining):
+    """Drops a join when it has left, as all did once."""
+
+    def on_receive(self, source: str, packet: object) -> None:
+        if self.link or not isinstance(packet, Join):
+            super().on_receive(source, packet)
+
+
+class Impatient(ArrowJoining):
+    """Leaves while its own messages are in flight; when it comes back the next may overtake them."""
+
+    def _go_on_leaving(self) -> None:
+        self.unheard = 0
+        super()._go_on_leaving()
+
+
+class Overwhelmed(CombiningJoining):
+    """Comes back before its former neighbours know that it has left."""
+
+    def _return(self) -> None:
+        self.former = ()
+        super()._return()
+
+
+class Repeating(CombiningJoining):
+    """Comes back, and forgets what it has delivered."""
+
+    def _enter(self, host: str, welcome: Welcome) -> None:
+        self.delivered = 0
+        super()._enter(host, welcome)
+
+
+class Polite(CombiningJoining):
+    """Lets no neighbour go first that has not begun to leave, and waits for its own messages meanwhile."""
+
+    def on_receive(self, source: str, packet: object) -> None:
+        if not (isinstance(packet, Lock) and self.leaving and self.name < source):
+            super().on_receive(source, packet)
+
+
+TREE_MUTANTS = [UnlockedArrows, SelfishHeirs, DroppedRuns, SilentHosts, ForgottenJoins, Impatient, Polite, Repeating]
+
+
+@pytest.mark.parametrize("mutant", [*TREE_MUTANTS, Overwhelmed])
+def test_joining_and_leaving_a_tree_carelessly_breaks_promises(mutant: type[Process]) -> None:
+    assert breaks_within(mutant, 1000)
+
+
+class Stranding(VirtualSynchrony):
+    """Waits for the reports of crashed members, as all did once."""
+
+    def _is_out_of_reach(self, source: str, offer: vs.Decided) -> bool:
+        return False
+
+
+class Gullible(VirtualSynchrony):
+    """Takes decisions of processes that are no members of its view."""
+
+    def on_receive(self, source: str, packet: object) -> None:
+        if isinstance(packet, vs.Decided) and self.view and packet.view == self.view + 1 and not self.halted:
+            self._install(packet)
+        else:
+            super().on_receive(source, packet)
+
+
+class Trusting(VirtualSynchrony):
+    """Installs the first view that any member offers."""
+
+    def _accept_offer(self) -> None:
+        if self.view == 0 and self.offers:
+            self._install(next(iter(self.offers.values())))
+
+
+class Unwelcoming(VirtualSynchrony):
+    """Does not report its decisions to those that join."""
+
+    def send(self, to: str, packet: object, *, lossy: bool = False) -> None:
+        if not (isinstance(packet, vs.Decided) and to in packet.joining):
+            super().send(to, packet, lossy=lossy)
+
+
+@pytest.mark.parametrize(("mutant", "seeds"), [(Stranding, 600), (Gullible, 1500), (Trusting, 600), (Unwelcoming, 200)])
+def test_views_that_joiners_enter_carelessly_break_promises(mutant: type[Process], seeds: int) -> None:
+    assert breaks_within(mutant, seeds)
+
+
+def test_joiners_that_crashing_members_gave_different_views_do_not_both_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert judge_protocol(VirtualSynchrony, 6575).violations == ()
+    monkeypatch.setattr(VirtualSynchrony, "_contradicts", lambda *_: False)
+    assert {violation.guarantee for violation in judge_protocol(VirtualSynchrony, 6575).violations} == {Guarantee.VIEWS}
+
+
+class HastyEpochs(pr.PropagationRegrouping):
+    """Switches epochs without having delivered what was sent."""
+
+    def on_receive(self, source: str, packet: object) -> None:
+        super().on_receive(source, pr.Closed(packet.epoch, ()) if isinstance(packet, pr.Closed) else packet)
+
+
+class BusyRegistrar(pr.PropagationRegrouping):
+    """Drops requests while processes switch."""
+
+    def on_receive(self, source: str, packet: object) -> None:
+        if not (isinstance(packet, pr.Interest) and self.switching):
+            super().on_receive(source, packet)
+
+
+class Punctual(pr.PropagationRegrouping):
+    """Drops what comes from the next epoch."""
+
+    def on_receive(self, source: str, packet: object) -> None:
+        if not (isinstance(packet, pr.DownIn | pr.HandIn) and packet.epoch > self.epoch):
+            super().on_receive(source, packet)
+
+
+class Restless(pr.PropagationRegrouping):
+    """Publishes in the old epoch after it has said how much it sent."""
+
+    def on_publish(self, message: Message) -> None:
+        announced, self.next = self.next, None
+        super().on_publish(message)
+        self.next = announced
+
+
+@pytest.mark.parametrize("mutant", [HastyEpochs, BusyRegistrar, Punctual, Restless])
+def test_groups_that_change_carelessly_break_promises(mutant: type[Process]) -> None:
+    assert breaks_within(mutant, REFUTED_WITHIN)
+
+
+def breaks_within(mutant: type[Process], seeds: int) -> bool:
+    """Whether a run breaks a promise, or one of the protocol's own assertions."""
+
     def breaks(seed: int) -> bool:
         try:
             return bool(judge_protocol(mutant, seed).violations)
-        except (AssertionError, KeyError):
+        except (AssertionError, KeyError, ValueError):
             return True
 
-    assert any(breaks(seed) for seed in range(REFUTED_WITHIN))
-
-
-def test_a_joiner_that_is_not_told_what_is_held_misses_it() -> None:
-    def misses(seed: int) -> bool:
-        outcome = judge_protocol(SilentHosts, seed)
-        orders = outcome.record.deliveries()
-        first = orders[outcome.world.setup.processes[0]]
-        return any(orders[late] != first[len(first) - len(orders[late]) :] for late in outcome.world.late)
-
-    assert any(misses(seed) for seed in range(600))
+    return any(breaks(seed) for seed in range(seeds))
 
 
 def test_delivering_before_sending_on_breaks_only_the_uniform_flavour() -> None:
