@@ -217,9 +217,14 @@ class ClassicClient:
     def join(self, at: str = "") -> None:
         """Become a member after the beginning; ``at``: a member, in trees the one to link to.
 
-        Messages published meanwhile wait. Raises `UsageError` if the protocol's groups are fixed.
+        Messages published meanwhile wait. Raises `UsageError` if the protocol's groups are fixed, or if ``at`` is no
+        other process.
         """
         self._require_joinable()
+        if at and (at == self.name or at not in self.setup.processes):
+            raise UsageError(
+                f"{self.name} cannot join at {at!r}: name another one of {', '.join(self.setup.processes)}"
+            )
         self._inbox.put_nowait(Change(joins=True, at=at))
 
     def leave(self) -> None:

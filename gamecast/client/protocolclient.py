@@ -107,12 +107,13 @@ class ProtocolClient:
         self._working()
         self._drained = True
 
-    async def subscribe(self, *regions: str, since: int | str | None = None) -> None:
+    async def subscribe(self, *regions: str, since: int | str | None = None, at: str = "") -> None:
         """Check that this process is in regions: their members were given to `gamecast.connect`.
 
         With a protocol whose groups change, a process that is not in a group asks to join it. It is a member some time
-        later, and does not get messages published before that. Raises `UsageError` for regions of other processes only,
-        and for ``since``: there is no history to replay.
+        later, and does not get messages published before that. ``at``: the process that it asks, with a protocol for
+        one group; one that has left passes the request on, as long as it is open. Raises `UsageError` for regions of
+        other processes only, for an unknown ``at``, and for ``since``: there is no history to replay.
         """
         self._working()
         if since is not None:
@@ -120,10 +121,11 @@ class ProtocolClient:
         for region in map(check_region, regions):
             if issubclass(self._kind, protocols.Regrouping):
                 self._working().regroup(joins=[region])
-            elif self.name in self.setup.members(region):
+            elif self.name in self.setup.members(region) and not self._left:
                 continue
             elif issubclass(self._kind, protocols.Joinable):
-                self._working().join()
+                self._working().join(at)
+                self._left = False
             else:
                 raise UsageError(
                     f"{self.name} is not in {region}, and who is in a group is fixed with a classic protocol: name it "
@@ -210,8 +212,9 @@ class ProtocolClient:
                     return Gap(region, EPOCH, number, number, f"{self.protocol} gave up waiting for what is missing")
                 case protocols.Install() as view:
                     return view
-                case protocols.Halt() if self._left:
-                    raise StopAsyncIteration
+                case protocols.Halt(left=True):
+                    if self._left:
+                        raise StopAsyncIteration
                 case protocols.Halt(reason):
                     raise NotConnected(f"the others went on without this process: {reason}")
                 case protocols.Scheduled():

@@ -181,6 +181,43 @@ async def test_connect_runs_a_protocol_with_the_calls_of_a_cast(shared_redis: Em
 
 
 @pytest.mark.parametrize("protocol", ["arrow-joining", "combining-joining"])
+async def test_a_process_joins_where_the_first_founder_has_left_and_that_one_comes_back(protocol: str) -> None:
+    names, network = ["p1", "p2", "p3"], uuid4().hex
+
+    async def next_payload(cast: gamecast.ProtocolClient) -> object:
+        item = await anext(cast)
+        assert isinstance(item, gamecast.Event)
+        return item.payload
+
+    async with AsyncExitStack() as stack, patience(20):
+        p1, p2, p3 = [
+            await stack.enter_async_context(
+                gamecast.connect(
+                    "memory://",
+                    name=name,
+                    protocol=protocol,
+                    processes=names,
+                    groups={"all": names[:2]},
+                    network=network,
+                )
+            )
+            for name in names
+        ]
+        for wrong in ("p3", "elsewhere"):
+            with pytest.raises(UsageError, match="cannot join at"):
+                await p3.subscribe("all", at=wrong)
+        await p1.unsubscribe("all")
+        with pytest.raises(StopAsyncIteration):
+            await anext(p1)
+        await p3.subscribe("all", at="p1")  # which passes it on
+        await p3.publish("all", "joined")
+        assert [await next_payload(cast) for cast in (p2, p3)] == ["joined"] * 2
+        await p1.subscribe("all")
+        await p1.publish("all", "back")
+        assert [await next_payload(cast) for cast in (p1, p2, p3)] == ["back"] * 3
+
+
+@pytest.mark.parametrize("protocol", ["arrow-joining", "combining-joining"])
 async def test_processes_join_and_leave_a_tree_while_everybody_publishes(
     protocol: str, shared_redis: EmbeddedServer
 ) -> None:
