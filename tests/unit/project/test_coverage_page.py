@@ -85,7 +85,7 @@ def test_each_source_has_a_section_and_the_counts_that_the_page_says(source: str
 
 def test_what_is_wrong_on_a_page_is_noticed() -> None:
     here = "[here](../tests/unit/project/test_coverage_page.py)"
-    assert missing_files(f"{here} [gone](../sequencing/gone.py) [out](https://example.org/)") == ["../sequencing/gone.py"]
+    assert missing_files(f"{here} [gone](../gone.py) [out](https://example.org/)") == ["../gone.py"]
     known = "`test_each_link_leads_to_a_file`"
     assert unknown_tests(f"{here} {known} `test_gone` [other](coverage.md) {known}") == ["test_gone", known.strip("`")]
     table = "## One\n| item | where | test | verdict |\n|---|---|---|---|\n"
