@@ -238,7 +238,7 @@ async def test_a_manager_decides_what_plans_of_a_new_network_order_and_keep(
     async with control_of(redis_server.url) as control:
         assert await control.newest() is None, "no connection has come yet"
         await control.introduce("s1")
-        async with patience(10):
+        async with patience(30):
             while (newest := await control.newest()) is None:  # noqa: ASYNC110 - another process acts
                 await asyncio.sleep(0.01)
         assert (newest.plan.ordering, newest.plan.sole) == ("overlap", "control")
@@ -326,7 +326,10 @@ async def test_a_node_is_registered_by_what_its_server_may_lose_and_stays_where_
 
 async def test_a_node_whose_server_is_still_loading_is_not_taken_for_one_that_may_lose(start: Start) -> None:
     settings = {"key-load-delay": "50000", "loading-process-events-interval-bytes": "1024"}
-    with EmbeddedServer() as control, EmbeddedServer(appendfsync="always", settings=settings) as server:
+    with (
+        EmbeddedServer() as control,
+        EmbeddedServer(appendfsync="always", settings=settings, start_time_s_max=scaled(60)) as server,
+    ):
         with redis.Redis.from_url(server.url) as client, client.pipeline() as pipeline:
             for number in range(1000):
                 pipeline.set(f"other:{number}", os.urandom(100))
