@@ -234,6 +234,9 @@ TAKE = """(at) => {
   document.getElementById("told").textContent = "";
   setTimeout(() => document.querySelector("[data-hoard=take]").click(), at - Date.now());
 }"""
+TOLD = """() => [...document.querySelectorAll("#here, #status, #told, #heard, #updates")]
+  .map((each) => `${each.id}: ${each.textContent}`)
+  .concat(`figures: ${document.getElementById("arena").dataset.figures}`).join("; ")"""
 SHOTS = "async () => JSON.stringify((await (await fetch('state')).json()).sides[0].servers)"
 SHOTS_AGREE = """async (count) => {
   const [ours] = (await (await fetch("state")).json()).sides;
@@ -252,11 +255,14 @@ WATCH_ANN = """() => {
 
 async def players(window: Browser, *names: str) -> None:
     """Wait until these are the players of the arena, and no others."""
-    await window.page.wait_for_function(
-        """(names) => [...document.querySelectorAll("#here span")].map((each) => each.textContent).sort().join()
-          === names.join()""",
-        arg=sorted(names),
-    )
+    try:
+        await window.page.wait_for_function(
+            """(names) => [...document.querySelectorAll("#here span")].map((each) => each.textContent).sort().join()
+              === names.join()""",
+            arg=sorted(names),
+        )
+    except Exception as error:
+        raise AssertionError(await window.page.evaluate(TOLD)) from error
 
 
 async def drawn(window: Browser, name: str, condition: str) -> None:
