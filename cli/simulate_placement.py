@@ -94,7 +94,9 @@ def placement(
                 several.append(mean_of([next(found) for _ in seeds]))
                 done = zip(HEADER, _row(file, several[-1]), strict=True)
                 told = ", ".join(f"{what} {figure}" for what, figure in done if what != HEADER[0])
-                progress.console.print(f"{file}, {Path(name).name}: {told}", markup=False, highlight=False)
+                progress.console.print(
+                    f"{file}, {Path(name).name}: {told}", markup=False, highlight=False, soft_wrap=True
+                )
     notes = {file: list(topology.notes) for file, topology in topologies.items()}
     rows = [_row(file, one) for file, several in by_file.items() for one in several]
     if into is not None:
