@@ -13,7 +13,7 @@ from laboratory.match.trace import read_match
 from laboratory.placing import baselines
 from placement.bound import lower_bound
 from placement.placed import Placed
-from placement.placing import EFFORTS, place
+from placement.placing import place
 from placement.stretch import Distances, figures
 from placement.topology import FloatArray, IntArray, Topology
 from placement.workloads import BoolArray, Workload, correlated_groups, grid_world, zipf_groups
@@ -115,7 +115,7 @@ def compare(topology: Topology, name: str, seed: int) -> Compared:
         members, rates = _trace(name)
         work = Workload.of(hosts, members[: len(hosts)], rates[: len(hosts)])
     distances = Distances.of(work, topology)
-    ours = place(distances, random, effort=EFFORTS["normal"])
+    ours = place(distances, random)
     shuffled = [baselines.scattered(ours, count, random) for _ in range(RANDOM_PLACEMENTS)]
     receiver = float(work.received.max())
     rates = work.region_rates
