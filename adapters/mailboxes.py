@@ -8,6 +8,7 @@ sent again. All keys of a network have one hash tag.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import defaultdict
 from collections.abc import Sequence
 from typing import Protocol
@@ -43,6 +44,18 @@ APPEND = Script(
 )
 
 
+BEAT = Script(
+    b"""
+    -- KEYS: when each process was last here, in ms. ARGV: the process that is here now.
+    local time = redis.call('TIME')
+    local now = time[1] * 1000 + math.floor(time[2] / 1000)
+    redis.call('HSET', KEYS[1], ARGV[1], now)
+    return {now, redis.call('HGETALL', KEYS[1])}
+    """,
+    "beat",
+)
+
+
 class Mailbox(Protocol):
     """The mailbox of one process, and its access to those of others."""
 
@@ -52,6 +65,9 @@ class Mailbox(Protocol):
     async def receive(self) -> list[Packet]:
         """Wait for packets, and return them in order."""
 
+    async def beat(self) -> dict[str, float]:
+        """Say that the owner is here; return how many seconds ago each process last said so. Raises `NetworkError`."""
+
     async def close(self) -> None:
         """Close all connections."""
 
@@ -60,6 +76,7 @@ class MemoryMailbox:
     """A mailbox in this process. Networks are distinguished by their names."""
 
     _boxes: dict[tuple[str, str], asyncio.Queue[Packet]] = defaultdict(asyncio.Queue)  # noqa: RUF012 — this process'
+    _beats: dict[str, dict[str, float]] = defaultdict(dict)  # noqa: RUF012 — this process'
 
     def __init__(self, network: str, owner: str) -> None:
         self._network, self._owner = network, owner
@@ -77,17 +94,23 @@ class MemoryMailbox:
             packets.append(box.get_nowait())
         return packets
 
+    async def beat(self) -> dict[str, float]:
+        """See `Mailbox.beat`."""
+        beats, now = self._beats[self._network], time.monotonic()
+        beats[self._owner] = now
+        return {name: now - at for name, at in beats.items()}
+
     async def close(self) -> None:
         """Drop unread packets."""
         self._boxes.pop((self._network, self._owner), None)
 
 
 class RedisMailbox:
-    """A mailbox in Redis. One task may send while another receives: each has a connection of its own."""
+    """A mailbox in Redis. One task may send while another receives and one beats: each has its own connection."""
 
     def __init__(self, url: str, network: str, owner: str, *, block_ms: int = 1000) -> None:
         self._network, self._owner, self._block_ms = network, owner, block_ms
-        self._writer, self._reader = RedisConnection(url), RedisConnection(url)
+        self._writer, self._reader, self._beater = (RedisConnection(url) for _ in range(3))
         self._sent: dict[str, int] = defaultdict(int)
         self._last_read = b"0"
 
@@ -123,10 +146,16 @@ class RedisMailbox:
             else:
                 return packets
 
+    async def beat(self) -> dict[str, float]:
+        """See `Mailbox.beat`."""
+        now, said = await self._beater.run(BEAT, [self._key("beats")], self._owner)
+        pairs = said.items() if isinstance(said, dict) else zip(said[::2], said[1::2], strict=True)
+        return {name.decode(): (int(now) - int(at)) / 1000 for name, at in pairs}
+
     async def close(self) -> None:
         """Close the connections; the mailbox stays, because others may still write to it."""
-        await self._writer.close()
-        await self._reader.close()
+        for connection in (self._writer, self._reader, self._beater):
+            await connection.close()
 
     def _box(self, process: str) -> str:
         return self._key(f"box:{process}")

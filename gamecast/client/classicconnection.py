@@ -13,8 +13,11 @@ application reports that a process has crashed (`suspect`), to the one protocol 
 from __future__ import annotations
 
 import asyncio
+import logging
+import time
 from collections import deque
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, Self
@@ -38,12 +41,18 @@ from classic.protocols.process import (
     Scheduled,
     Send,
 )
-from classic.protocols.setup import Setup
+from classic.protocols.setup import Assumption, Setup
 from classic.protocols.wire import decode, encode
 from gamecast.arguments import pairs_of
 from gamecast.client.payloads import NULL, lacks_number, unfit_number
-from sequencing.errors import NotConnected, UnknownScheme, UsageError
+from sequencing.errors import NetworkError, NotConnected, UnknownScheme, UsageError
 from sequencing.names import check_connection_name, check_region
+
+_log = logging.getLogger(__name__)
+
+BEAT_S = 1.0
+ABSENT_S = 3.0
+"""A process that has not been heard of for so long is noted; `Mailbox.beat` says how long that is."""
 
 Handed = Message | Gap | Install | Halt | Scheduled
 """The items that an application receives: messages, and the protocols' own announcements between them."""
@@ -165,9 +174,11 @@ class ClassicClient:
         self._out: deque[Handed] = deque()
         self._changed = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
+        self.absent: dict[str, float] = {}
+        """Processes of groups of this one that have not been heard of for `ABSENT_S`: for how many seconds by now."""
 
     async def __aenter__(self) -> Self:
-        self._tasks = [asyncio.create_task(self._step()), asyncio.create_task(self._read())]
+        self._tasks = [asyncio.create_task(work()) for work in (self._step, self._read, self._watch)]
         for task in self._tasks:
             task.add_done_callback(lambda _: self._changed.set())
         return self
@@ -266,6 +277,35 @@ class ClassicClient:
             self._changed.clear()
             await self._changed.wait()
         return self._out.popleft()
+
+    async def _watch(self) -> None:
+        """Say now and then that this process is here, and note which others are not."""
+        begun = time.monotonic()
+        while True:
+            with suppress(NetworkError):
+                heard = await self._mailbox.beat()
+                since_begun = time.monotonic() - begun
+                setup = self._machine.setup
+                mine = [set(setup.members(group)) for group in setup.groups]
+                others = set().union(*(group for group in mine if self.name in group)) - {self.name}
+                ages = {name: heard.get(name, since_begun) for name in sorted(others)}
+                self._note_absent({name: age for name, age in ages.items() if age >= ABSENT_S})
+            await asyncio.sleep(BEAT_S)
+
+    def _note_absent(self, absent: dict[str, float]) -> None:
+        for name in absent.keys() - self.absent.keys():
+            _log.warning(
+                "%s: %s has not been heard of for %.0f s: %s",
+                self.name,
+                name,
+                absent[name],
+                f"report it by suspect({name!r}) if it has crashed"
+                if Assumption.CRASHES_REPORTED in self._protocol.assumes
+                else f"{self._protocol.title} may wait for it for good",
+            )
+        for name in self.absent.keys() - absent.keys():
+            _log.info("%s: %s is heard of again", self.name, name)
+        self.absent = absent
 
     async def _read(self) -> None:
         while True:

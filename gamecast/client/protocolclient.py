@@ -85,6 +85,15 @@ class ProtocolClient:
         self._working()
         return self._url
 
+    @property
+    def absent(self) -> Mapping[str, float]:
+        """The other processes of its groups that have not been heard of for 3 s → for how many seconds.
+
+        A protocol that assumes no crashes may wait for them for good, and deliver nothing meanwhile. One that takes
+        reports of crashes goes on after `suspect`. The log says so, too, once for each.
+        """
+        return dict(self._working().absent)
+
     async def open(self) -> Self:
         """Begin to take part; messages that other processes have sent before are available."""
         if self._opened:

@@ -180,6 +180,35 @@ async def test_connect_runs_a_protocol_with_the_calls_of_a_cast(shared_redis: Em
         await p1.publish("forest", 1)
 
 
+@pytest.mark.parametrize("kind", ["memory", "redis"])
+async def test_who_has_died_or_never_came_is_named_on_the_connection_and_in_the_log(
+    kind: str, shared_redis: EmbeddedServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(classic, "BEAT_S", 0.05)
+    monkeypatch.setattr(classic, "ABSENT_S", 0.6)
+    url, network = "memory://" if kind == "memory" else shared_redis.url, uuid4().hex
+    groups = {"forest": ["p1", "p2", "p3"], "river": ["p3", "p4"]}
+
+    def cast(name: str) -> gamecast.ProtocolClient:
+        return gamecast.connect(url, name=name, protocol="two-phase", groups=groups, network=network)
+
+    async with cast("p1") as p1, patience(30):
+
+        async def until_absent(*names: str) -> None:
+            while p1.absent.keys() != {*names}:  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+
+        async with cast("p2"):
+            await until_absent("p3")  # which never came; with p4, p1 has no group in common
+            assert p1.absent["p3"] >= 0.6
+        await until_absent("p2", "p3")
+        async with cast("p3"):
+            await until_absent("p2")
+    said = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert sum(text.startswith("p1: p3 has not been heard of") for text in said) == 1
+    assert any("may wait for it for good" in text for text in said)
+
+
 @pytest.mark.parametrize("protocol", ["arrow-joining", "combining-joining"])
 async def test_a_process_joins_where_the_first_founder_has_left_and_that_one_comes_back(protocol: str) -> None:
     names, network = ["p1", "p2", "p3"], uuid4().hex
