@@ -290,6 +290,10 @@ async def conflicts(window: Browser) -> int:
 async def enter(window: Browser, name: str) -> None:
     await window.page.get_by_label("Name").fill(name)
     await window.page.get_by_role("button", name="Enter").click()
+    try:
+        await window.page.locator(f'#arena[data-figures~="{name}"]').wait_for()
+    except Exception as error:
+        raise AssertionError(f"{name} has not entered: {await window.page.evaluate(TOLD)}") from error
 
 
 async def broken(window: Browser, kind: str, what: str) -> Any:
