@@ -44,7 +44,7 @@ export function offerFigure(land) {
   }
   const lot = Math.floor(Math.random() * NAMES.length);
   form.elements.title.maxLength = terrain.title_length_max;
-  form.elements.title.value ||= NAMES[lot]; // what a visitor typed meanwhile stays
+  form.elements.title.placeholder = NAMES[lot]; // no value: a visitor may be typing
   form.elements.colour.value = String(lot % terrain.colours);
   form.addEventListener("submit", (submitted) => {
     submitted.preventDefault();
