@@ -58,7 +58,8 @@ class Improvement:
 
     def start(self, parents: Sequence[int], ingress: IntArray) -> Layout:
         """Return a layout with the best hosts for given paths."""
-        ways = self.tree(parents, range(len(parents))).ways(self.pairs, ingress)
+        anywhere = [vertex % len(self.between) for vertex in range(len(parents))]
+        ways = self.tree(parents, anywhere).ways(self.pairs, ingress)
         hosts = site(parents, ways, self.costs, self.between, roomy=self.roomy)
         return self.valued(parents, hosts, ingress)
 

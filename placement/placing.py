@@ -21,6 +21,7 @@ excess is better at any delay.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -275,7 +276,7 @@ class _Placing:
         scale = float(near.whole.min()) or 1.0
         limits = self.rule.limits(self.receiver, scale)
         search = Improvement(near, between, limits, roomy=topology.roomy)
-        vertices = min(self.nodes or effort.vertices_max, len(near.weight), len(listed))
+        vertices = min(self.nodes or effort.vertices_max, len(near.weight), self._room(listed))
         begun = list(starts(search, near, between, vertices, limits.handled))
         kicks = effort.kicks * (FEW_KICKED if len(near.weight) <= FEW_ITEMS else 1)
         best = search.search(begun, self.random, kicks=kicks)
@@ -305,7 +306,7 @@ class _Placing:
         pool = listed if len(self.allowed) > POOL_MAX else self.allowed
         if not topology.roomy:
             pool = np.setdiff1d(pool, self.hosts)
-        most = min(self.nodes or effort.polished_max, len(pool))
+        most = min(self.nodes or effort.polished_max, self._room(pool))
         polishing = Polishing(costs, topology, limits, pool, most, self.random)
         placed = replace(best, hosts=tuple(listed[list(best.hosts)].tolist()))
         share = len(costs.weight) / max(self.wanted.ordered.sum(), len(costs.weight))
@@ -315,6 +316,10 @@ class _Placing:
         search = Improvement(near, topology.ms_from(wider)[:, wider], limits, roomy=topology.roomy)
         number = {host: place for place, host in enumerate(wider.tolist())}
         return wider, near, search, replace(found, hosts=tuple(number[host] for host in found.hosts))
+
+    def _room(self, hosts: IntArray) -> int:
+        """Return how many nodes these hosts have room for."""
+        return sys.maxsize if self.distances.topology.roomy else len(hosts)
 
     def _nearer_node(self, costs: Costs, value: float) -> int | None:
         """Return the best node that stands already, with room for all of a part, if that is better than this value.
@@ -387,10 +392,11 @@ class _Placing:
         rate = float(costs.rates[item])
         limit = self.rule.limits(self.receiver, 0.0).handled
         own = costs.up[item] + costs.down[item]
-        quiet = self.hosts[int(np.argmin(self.carried))] if self.hosts else 0
-        # One that costs nothing anywhere, for want of subscribers, is no reason for a node.
         among = self.allowed[np.argsort(own[self.allowed], kind="stable")].tolist()
-        for host in among if own.any() or not self.hosts else [quiet]:
+        if not own.any() and self.hosts:
+            # One that costs nothing anywhere, for want of subscribers, is no reason for a node if one has room.
+            among.insert(0, self.hosts[int(np.argmin(self.carried))])
+        for host in among:
             here = [node for node, standing in enumerate(self.hosts) if standing == host]
             with_room = [node for node in here if self.carried[node] + rate <= limit]
             if with_room:

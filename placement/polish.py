@@ -68,6 +68,8 @@ class Polishing:
             warm = WARM * (1 - looks / looks_max)
             found, spent = self._round(current)
             looks += spent + ROUND_LOOKS
+            if not self.topology.roomy and len(set(found.hosts)) < len(found.hosts):
+                continue  # a host has room for one node
             if found.value <= current.value * (1 + warm):
                 current = found
             if found.value < best.value - IMPROVEMENT_MIN:
@@ -116,12 +118,15 @@ class Polishing:
                 cost += weight * self._row_to(hosts[way[at + 1]])[self.pool]
             else:
                 cost += self.costs.down[item, self.pool]
-        return self._one_of_best(cost, hosts)
+        others = [host for other, host in enumerate(hosts) if other != vertex]
+        return self._one_of_best(cost, others, otherwise=hosts[vertex])
 
     def _split(self, vertex: int, parents: list[int], hosts: list[int], ingress: IntArray) -> None:
         inside = np.flatnonzero(ingress == vertex)
         chosen = self.random.choice(inside if len(inside) else len(ingress))
-        host = self._one_of_best(self.served[chosen], hosts)
+        host = self._one_of_best(self.served[chosen], hosts, otherwise=-1)
+        if host < 0:
+            return
         new = len(parents)
         hosts.append(host)
         if self.random.random() < 0.5:
@@ -148,13 +153,14 @@ class Polishing:
             other = int(self.random.choice([other for other in below if other != vertex]))
             _make_root(other, parents)
 
-    def _one_of_best(self, cost: FloatArray, taken: Sequence[int]) -> int:
-        """Return a host of the pool, at a place where no other vertex stands unless there is room."""
+    def _one_of_best(self, cost: FloatArray, taken: Sequence[int], *, otherwise: int) -> int:
+        """Return a host of the pool, where no other vertex stands unless there is room; ``otherwise`` if none is
+        free."""
         if not self.topology.roomy:
             cost = np.where(np.isin(self.pool, taken), np.inf, cost)
         few = np.argpartition(cost, min(BEST_FEW, len(cost)) - 1)[:BEST_FEW]
         few = few[np.isfinite(cost[few])]
-        return int(self.pool[self.random.choice(few)]) if len(few) else int(taken[0])
+        return int(self.pool[self.random.choice(few)]) if len(few) else otherwise
 
     def _between(self, hosts: Sequence[int]) -> FloatArray:
         return np.array([self._row_from(host)[list(hosts)] for host in hosts])

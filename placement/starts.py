@@ -35,7 +35,7 @@ def starts(search: Improvement, costs: Costs, between: FloatArray, vertices: int
     if costs.rates.sum() > limit:
         yield from _lines(search, costs, vertices, limit)
     for count in FACILITIES:
-        if count <= min(vertices, items):
+        if count <= min(vertices, items, len(between)):
             yield _facilities(search, costs, between, count)
 
 

@@ -27,6 +27,8 @@ NODES = (1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 32, 48, 64)
 WORTH_A_NODE = 0.02
 """Delay that is not worth more nodes, as a part of the least delay."""
 SAME = 1e-6
+IDLE_MAX = 2
+"""After so many numbers of nodes of which not all are used, more are not tried."""
 
 
 @dataclass(frozen=True)
@@ -71,20 +73,20 @@ def frontier(task: Task, *, nodes_max: int, effort: Effort | None, show: Callabl
 
 def _networks(task: Task, nodes_max: int, effort: Effort | None, show: Callable[[str], None]) -> Iterator[PlanOnHosts]:
     total = float(task.distances.workload.region_rates.sum())
-    least = np.inf
     show("placing, as many nodes as it wants")
-    yield task.planned(names=None, effort=effort)
-    for nodes in [count for count in NODES if count <= nodes_max]:
+    free = task.planned(names=None, effort=effort)
+    if free.used <= nodes_max:
+        yield free
+    idle = 0
+    for nodes in sorted({nodes_max, *(count for count in NODES if count <= nodes_max)}):
         show(f"placing {nodes} of {nodes_max} nodes")
         fast = task.planned(names=None, nodes=nodes, effort=effort, capacity=np.inf)
         yield fast
-        if nodes == 1:
-            continue
         even = task.planned(names=None, nodes=nodes, effort=effort, capacity=total / nodes)
         yield even
-        if even.peak >= least * (1 - SAME) and fast.used < nodes:
-            break  # neither the delay nor the load wants more nodes
-        least = min(least, even.peak)
+        idle = idle + 1 if max(fast.used, even.used) < nodes else 0
+        if idle == IDLE_MAX:
+            break
 
 
 def delay_ms(point: PlanOnHosts, objective: Objective) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -57,9 +58,9 @@ class PlanOnHosts:
         return self.figures.mean_ms / self.direct_ms if self.direct_ms else float("nan")
 
     @property
-    def gap(self) -> float:
-        """By what part the mean delay is above the lower bound; 0 where nothing is delivered to others."""
-        return self.figures.mean_ms / self.bound_ms - 1 if self.bound_ms else 0.0
+    def gap(self) -> float | None:
+        """By what part the mean delay is above the lower bound; None if that is 0."""
+        return self.figures.mean_ms / self.bound_ms - 1 if self.bound_ms else None
 
     def as_dict(self) -> dict[str, Any]:
         """Return what JSON can hold."""
@@ -87,11 +88,12 @@ class PlanOnHosts:
         places = ", ".join(f"{node} on {host}" for node, host in self.host_of.items())
         ours, central = self.figures, self.central
         ways = ours.mean_ms, self.direct_ms, central.mean_ms
+        above = "" if self.gap is None else f"; this is {self.gap:.1%} above"
         through, direct, by_one = (f"{ms:,.1f} ms" for ms in ways)
         return (
             f"Nodes stand {places}.",
             f"Publisher to subscriber: {through} on average; {direct} directly, {by_one} by one sequencer for all.",
-            f"No network is below {self.bound_ms:,.1f} ms, each region by its best way; this is {self.gap:.1%} above.",
+            f"No network is below {self.bound_ms:,.1f} ms, each region by its best way{above}.",
             f"95% arrive within {ours.p95_ms:,.1f} ms, by one sequencer within {central.p95_ms:,.1f} ms.",
             f"The worst latency stretch is {ours.worst_stretch:,.2f}, by one sequencer {central.worst_stretch:,.2f}.",
             *self._missed(),
@@ -216,18 +218,23 @@ def read_hosts(file: Path) -> dict[str, str]:
 
 
 def read_node_hosts(file: Path) -> list[str]:
-    """Read the hosts that nodes may stand on, a line each; a first line ``host`` is a header.
+    """Read the hosts that nodes may stand on, a line each; a first ``host`` is a header.
 
     Raises `InvalidInput` if there is none, or if the text is not UTF-8.
     """
     found: dict[str, None] = {}
+    begun = False
     for number, line in read_lines(file):
         try:
-            host = line.decode("utf-8-sig" if number == 1 else "utf-8").strip()
+            text = line.decode("utf-8-sig" if number == 1 else "utf-8").strip()
         except UnicodeDecodeError as error:
             raise InvalidInput(f"{file}, line {number}: {foreign_encoding(line) or error}") from error
-        if host and (number, host) != (1, "host"):
+        if not text:
+            continue
+        host = next(csv.reader([text]))[0].strip()
+        if begun or host.casefold() != "host":
             found[host] = None
+        begun = True
     if not found:
         raise InvalidInput(f"{file}: there is no host, so nodes have nowhere to stand")
     return [*found]

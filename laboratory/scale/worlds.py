@@ -42,6 +42,7 @@ BOSS_SHARE, BOSS_CELLS = 0.05, 0.5
 HILBERT_BITS = 16
 """The curve's grid is much finer than the cells of any world here, so that a crowded cell is divided, too."""
 SIDE_MAX = 1 << 12
+PLAYERS_MAX = 20_000_000
 STEP_S = 1.0
 """Seconds of a step of walking."""
 WALK_STEPS = 5
@@ -73,6 +74,8 @@ class WorldSpec:
         for name in ("columns", "rows"):
             if not 1 <= getattr(self, name) <= SIDE_MAX:
                 raise UsageError(f"a world has 1 to {SIDE_MAX:,} {name}, not {getattr(self, name):,}")
+        if self.players > PLAYERS_MAX:
+            raise UsageError(f"a world has at most {PLAYERS_MAX:,} players, not {self.players:,}")
         if not 1 <= self.servers <= self.players:
             counts = f"{self.servers:,} servers and {self.players:,} players"
             raise UsageError(f"a world has at least one server, and a player for each server, not {counts}")

@@ -251,3 +251,64 @@ def test_nodes_stand_on_the_hosts_that_may_carry_them(tmp_path: Path) -> None:
     assert "nowhere to stand" in str(CliRunner().invoke(plan_command, command).exception)
     unplaced = CliRunner().invoke(plan_command, [str(members), "--node-hosts", str(hosts)])
     assert "--node-hosts" in unplaced.stderr
+
+
+LINE = ",a,b,c\na,{0},10,20\nb,10,{0},10\nc,20,10,{0}\n"
+"""Three hosts, 10 ms from each to the next; the diagonal says whether a host has room for several nodes."""
+
+
+def planned(directory: Path, rows: str, *options: str, diagonal: int = 0) -> tuple[int, Any]:
+    (directory / "rows.csv").write_text(rows)
+    (directory / "line.csv").write_text(LINE.format(diagonal))
+    command = [str(directory / "rows.csv"), "--topology", str(directory / "line.csv"), "--json", *options]
+    result = CliRunner().invoke(plan_command, command)
+    return result.exit_code, orjson.loads(result.stdout)
+
+
+@pytest.mark.parametrize("rows", ["a,r0\nb,r0\n,r1\n", "a,r0\nb,r0\nc,r1\n"])
+def test_a_region_without_deliveries_gets_a_node_of_its_own_where_the_capacity_asks_for_it(
+    tmp_path: Path, rows: str
+) -> None:
+    status, found = planned(tmp_path, rows, "--capacity", "1")
+    assert (status, found["placement"]["peak"], len(found["placement"]["hosts"])) == (0, 1.0, 2)
+    assert len(planned(tmp_path, rows)[1]["placement"]["hosts"]) == 1
+
+
+def test_no_two_nodes_stand_on_a_host_with_room_for_one(tmp_path: Path) -> None:
+    hosts = tmp_path / "node-hosts.csv"
+    hosts.write_text('\nHost\n"a"\nc\n')
+    rows = "b,r0\na,r0\nc,r0\nc,r1\na,r2\nb,r3\n"
+    for effort in ("quick", "normal"):
+        _, found = planned(tmp_path, rows, "--capacity", "1", "--node-hosts", str(hosts), "--effort", effort)
+        standing = list(found["placement"]["hosts"].values())
+        assert len(set(standing)) == len(standing)
+
+
+def test_a_host_with_room_has_as_many_nodes_as_the_capacity_asks_for(tmp_path: Path) -> None:
+    chain = "".join(f"{who}{n},r{n}\n{who}{n},r{n + 1}\n" for n in range(4) for who in "xy")
+    (tmp_path / "hosts.csv").write_text("".join(f"{who}{n},a\n" for n in range(4) for who in "xy"))
+    options = "--hosts", str(tmp_path / "hosts.csv"), "--ordering", "overlap", "--nodes", "9", "--capacity", "3"
+    status, found = planned(tmp_path, chain, *options, diagonal=1)
+    assert (status, found["placement"]["peak"] <= 3) == (0, True)
+
+
+def test_a_frontier_has_no_more_nodes_than_asked_for_and_goes_on_over_a_plateau(tmp_path: Path) -> None:
+    rows = "".join(f"{who}{n},r{n}\n" for n in range(5) for who in "xy")
+    (tmp_path / "hosts.csv").write_text("".join(f"x{n},{'abcab'[n]}\ny{n},{'bcabc'[n]}\n" for n in range(5)))
+    options = "--hosts", str(tmp_path / "hosts.csv"), "--frontier", "--effort", "quick"
+    for nodes in (2, 5):
+        _, found = planned(tmp_path, rows, *options, "--nodes", str(nodes), diagonal=1)
+        points = found["frontier"]["points"]
+        assert max(point["nodes"] for point in points) <= nodes
+    assert min(point["peak"] for point in points) == 1.0
+
+
+def test_a_bound_of_0_has_no_gap(tmp_path: Path) -> None:
+    hosts = tmp_path / "node-hosts.csv"
+    hosts.write_text("c")
+    (tmp_path / "hosts.csv").write_text("x,a\ny,a\n")
+    options = "--hosts", str(tmp_path / "hosts.csv"), "--node-hosts", str(hosts)
+    _, found = planned(tmp_path, "x,r\ny,r\n", *options)
+    assert (found["placement"]["mean_ms"], found["placement"]["lower_bound_ms"]) == (40.0, 0.0)
+    assert found["placement"]["above_lower_bound"] is None
+    assert "above" not in " ".join(found["why"])
