@@ -122,7 +122,7 @@ async def test_causes_come_before_answers_around_a_ring_of_sessions_that_drop_an
             while not ended.is_set():
                 drop = asyncio.Event()
                 staying = asyncio.create_task(session.stay(chance.choice(gateways), drop))
-                async with patience(20):
+                async with patience(60):
                     await session.joined.wait()
                 with suppress(TimeoutError):
                     await asyncio.wait_for(ended.wait(), 0.05 + chance.random() * 0.25)
@@ -134,7 +134,7 @@ async def test_causes_come_before_answers_around_a_ring_of_sessions_that_drop_an
         everybody: list[Answerer | Stream] = [*sessions, *streams]
         living = [asyncio.create_task(live(session)) for session in sessions]
         living += [asyncio.create_task(stream.live(gateways, ended)) for stream in streams]
-        async with patience(20):
+        async with patience(60):
             await asyncio.gather(*(each.joined.wait() for each in everybody))
         answering = [asyncio.create_task(session.answer()) for session in sessions]
         await asyncio.gather(*(session.begin() for session in sessions))
@@ -194,7 +194,7 @@ class Stream:
         self._came = asyncio.Event()
 
     async def take(self, count: int) -> list[dict[str, Any]]:
-        async with patience(20):
+        async with patience(60):
             while len(self.events) < count:
                 self._came.clear()
                 await self._came.wait()
@@ -207,7 +207,7 @@ class Stream:
             reading = asyncio.create_task(self._read(chance.choice(gateways)))
             waiting = asyncio.create_task(ended.wait())
             await asyncio.wait([reading, waiting], timeout=0.05 + chance.random() * 0.25)
-            async with patience(20):
+            async with patience(60):
                 await self.joined.wait()
             waiting.cancel()
             reading.cancel()
@@ -249,7 +249,7 @@ async def test_event_streams_that_drop_and_go_on_show_the_order_of_a_session_tha
         ended = asyncio.Event()
         streams = [Stream(name, regions) for name, regions in wanted.items()]
         living = [asyncio.create_task(stream.live(gateways, ended)) for stream in streams]
-        async with patience(20):
+        async with patience(60):
             await asyncio.gather(*(stream.joined.wait() for stream in streams))
         async with publishing(keeper.url, 4.0) as published:
             pass

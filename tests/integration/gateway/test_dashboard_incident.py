@@ -141,7 +141,7 @@ async def test_the_page_marks_what_is_stuck_and_says_what_is_unknown(axe: str | 
                     assert await judge(page, axe) == []
                     await page.get_by_text("Nodes and links as tables").click()
                     await picture(page, f"dashboard-incident-{scheme}-{width}")
-                await page.locator("#graph .node.down").wait_for(state="detached")
+                await page.wait_for_function("() => !document.querySelector('#graph .node.down')")
                 await page.locator("#regions tr.row.stuck").first.wait_for(state="detached")
                 assert window.complaints == []
     if axe is None:
