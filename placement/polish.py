@@ -23,7 +23,7 @@ import numpy as np
 
 from placement.costs import Costs
 from placement.improvement import IMPROVEMENT_MIN, Improvement, Layout
-from placement.rooted import Limits
+from placement.rooted import Limits, Pairs, RootedTree
 from placement.topology import FloatArray, IntArray, Topology
 
 WARM = 0.01
@@ -56,6 +56,7 @@ class Polishing:
     ) -> None:
         self.costs, self.topology, self.limits = costs, topology, limits
         self.pool, self.vertices, self.random = pool, vertices, random
+        self.pairs = Pairs(costs)
         self.served = costs.up[:, pool] + costs.down[:, pool]
         self._from: dict[int, FloatArray] = {}
         self._to: dict[int, FloatArray] = {}
@@ -80,8 +81,7 @@ class Polishing:
         parents, hosts, ingress = self._changed(list(layout.parents), list(layout.hosts), layout.ingress.copy())
         near = np.unique(np.concatenate([hosts, self.random.choice(self.pool, min(OTHERS, len(self.pool)))]))
         place = {host: number for number, host in enumerate(near.tolist())}
-        between = np.array([self._row_from(host)[near] for host in near.tolist()])
-        search = Improvement(self.costs.on(near), between, self.limits, roomy=self.topology.roomy)
+        search = Improvement(self.costs.on(near), self._between(near.tolist()), self.limits, roomy=self.topology.roomy)
         begun = search.valued(parents, [place[host] for host in hosts], ingress)
         found = _pruned(search, search.settle(begun))
         return replace(found, hosts=tuple(int(near[host]) for host in found.hosts)), search.looks
@@ -106,8 +106,8 @@ class Polishing:
 
     def _better_host(self, vertex: int, parents: Sequence[int], hosts: Sequence[int], ingress: IntArray) -> int:
         """Return one of the best hosts for a vertex, if items keep their paths: these end at the root, at most."""
-        tree = Improvement(self.costs.on(np.array(hosts)), self._between(hosts), self.limits, roomy=True)
-        ways = tree.tree(parents, range(len(parents))).ways(tree.pairs, ingress)
+        tree = RootedTree(parents, range(len(parents)), self.costs.on(np.array(hosts)), self._between(hosts))
+        ways = tree.ways(self.pairs, ingress)
         cost = np.zeros(len(self.pool))
         for item, way in enumerate(ways):
             if vertex not in way:

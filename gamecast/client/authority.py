@@ -119,17 +119,7 @@ class Authority:
         claim = os.urandom(CLAIM_BYTES).hex()
         payload = handed(owner, claim, region=self.region, to=target, state=state)
         try:
-            try:
-                receipt = await self._hand(payload, target, after, claim)
-            except Conflict as taken:
-                if taken.region != target or target == self.region or after is not None:
-                    raise
-                left = None
-                with suppress(GamecastError):
-                    left = await self._owners.left_position(target, self._key)
-                if left is None:
-                    raise
-                receipt = await self._hand(payload, target, left, claim)
+            receipt = await self._hand(payload, target, after, claim)
         except Conflict as lost:
             self._note(lost)
             if lost.__cause__ is not None:  # an answer was lost before
@@ -142,10 +132,21 @@ class Authority:
         return receipt
 
     async def _hand(self, payload: Any, target: str, after: str | None, claim: str) -> Receipt:
-        conditions: dict[tuple[str, str], str | None] = {(self.region, self._key): self.position}
-        if target != self.region:
-            conditions[target, self._key] = after
-        return await self._owners.decide(tuple(dict.fromkeys((self.region, target))), payload, conditions, claim)
+        """Publish a handover. What one out of the target has left there is replaced."""
+        own: dict[tuple[str, str], str | None] = {(self.region, self._key): self.position}
+        if target == self.region:
+            return await self._owners.decide((target,), payload, own, claim)
+        regions, there = (self.region, target), (target, self._key)
+        try:
+            return await self._owners.decide(regions, payload, own | {there: after}, claim)
+        except Conflict as taken:
+            left = None
+            if taken.region == target and after is None:
+                with suppress(GamecastError):
+                    left = await self._owners.left_position(*there)
+            if left is None:
+                raise
+        return await self._owners.decide(regions, payload, own | {there: left}, claim)
 
     async def release(self) -> None:
         """Give the entity up: its key is deleted, and the first to claim it is its owner. Harmless when repeated.

@@ -12,7 +12,7 @@ from laboratory.paper.curves import OCCUPANCY_GROUPS, Curve
 from laboratory.paper.experiment import Run
 from laboratory.paper.summary import pooled
 from laboratory.placing.baselines import vector_bytes
-from laboratory.planning.picture import quiet_style, save
+from laboratory.planning.picture import draw_all
 from sequencing.extras import require
 
 if TYPE_CHECKING:
@@ -72,7 +72,6 @@ def require_matplotlib() -> None:
 def draw(runs: Sequence[Run], curves: Mapping[str, Curve], subscribers: int, directory: Path) -> list[Path]:
     """Draw all figures into a directory and return the files. Raises `UsageError` if one cannot be written."""
     require_matplotlib()
-    from matplotlib.figure import Figure
 
     drawings: Mapping[str, Callable[[Figure], None]] = {
         "stretch": lambda figure: _stretch(figure, runs),
@@ -81,14 +80,7 @@ def draw(runs: Sequence[Run], curves: Mapping[str, Curve], subscribers: int, dir
         "load": lambda figure: _load(figure, runs),
         "stamps": lambda figure: _stamps(figure, runs, subscribers),
     }
-    files = []
-    with quiet_style():
-        for name, drawing in drawings.items():
-            figure = Figure(facecolor="white", layout="constrained")
-            drawing(figure)
-            save(figure, directory / f"{name}.png")
-            files.append(directory / f"{name}.png")
-    return files
+    return draw_all(drawings, directory)
 
 
 def _stretch(figure: Figure, runs: Sequence[Run]) -> None:

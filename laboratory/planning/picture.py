@@ -7,7 +7,7 @@ A plan of few regions is drawn whole (`laboratory.planning.lines`), a larger one
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -65,6 +65,19 @@ def quiet_style() -> Iterator[None]:
 
     with rc_context({"svg.fonttype": "none", "svg.hashsalt": "gamecast", "font.size": 9, "font.family": "DejaVu Sans"}):
         yield
+
+
+def draw_all(drawings: Mapping[str, Callable[[Figure], None]], directory: Path) -> list[Path]:
+    """Draw PNG files, by their names without the suffix, into a directory; return them. Raises `UsageError`."""
+    from matplotlib.figure import Figure
+
+    files = [directory / f"{name}.png" for name in drawings]
+    with quiet_style():
+        for file, drawing in zip(files, drawings.values(), strict=True):
+            figure = Figure(facecolor="white", layout="constrained")
+            drawing(figure)
+            save(figure, file)
+    return files
 
 
 def save(figure: Figure, file: Path) -> None:

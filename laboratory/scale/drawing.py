@@ -7,7 +7,7 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from laboratory.planning.picture import quiet_style, save
+from laboratory.planning.picture import draw_all
 from laboratory.scale.figures import JOINS_MANAGER, JOINS_ONE_PROCESS, JOINS_REDIS, PlanCost, WorldFigures
 from sequencing.extras import require
 
@@ -36,7 +36,6 @@ def draw(found: Sequence[WorldFigures], directory: Path) -> list[Path]:
     Nodes and stamps by world; joins and planning by players, where these differ; what walking changes, where that does.
     """
     require_matplotlib()
-    from matplotlib.figure import Figure
 
     drawings: dict[str, Callable[[Figure], None]] = {}
     if len({one.spec.walked_s for one in found}) > 1:
@@ -51,14 +50,7 @@ def draw(found: Sequence[WorldFigures], directory: Path) -> list[Path]:
         if len({one.spec.players for one in found}) > 1:
             drawings["joins"] = lambda figure: _joins(figure, found)
             drawings["planning"] = lambda figure: _planning(figure, found)
-    files = []
-    with quiet_style():
-        for name, drawing in drawings.items():
-            figure = Figure(facecolor="white", layout="constrained")
-            drawing(figure)
-            save(figure, directory / f"{name}.png")
-            files.append(directory / f"{name}.png")
-    return files
+    return draw_all(drawings, directory)
 
 
 def _by_nodes(
