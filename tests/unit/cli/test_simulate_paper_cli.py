@@ -296,11 +296,13 @@ def test_a_frontier_has_no_more_nodes_than_asked_for_and_goes_on_over_a_plateau(
     rows = "".join(f"{who}{n},r{n}\n" for n in range(5) for who in "xy")
     (tmp_path / "hosts.csv").write_text("".join(f"x{n},{'abcab'[n]}\ny{n},{'bcabc'[n]}\n" for n in range(5)))
     options = "--hosts", str(tmp_path / "hosts.csv"), "--frontier", "--effort", "quick"
+    lowest_peaks = {}
     for nodes in (2, 5):
         _, found = planned(tmp_path, rows, *options, "--nodes", str(nodes), diagonal=1)
         points = found["frontier"]["points"]
         assert max(point["nodes"] for point in points) <= nodes
-    assert min(point["peak"] for point in points) == 1.0
+        lowest_peaks[nodes] = min(point["peak"] for point in points)
+    assert lowest_peaks[5] == 1.0
 
 
 def test_a_bound_of_0_has_no_gap(tmp_path: Path) -> None:
