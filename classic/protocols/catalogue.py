@@ -32,6 +32,8 @@ from classic.protocols.token_on_demand import TokenOnDemand
 from classic.protocols.token_ring import TokenRing
 from classic.protocols.two_phase import TwoPhase
 from classic.protocols.vector_clocks import VectorClocks
+from classic.protocols.view_synchronous_total import ViewSynchronousTotal
+from classic.protocols.viewstamped import Viewstamped
 from classic.protocols.virtual_synchrony import VirtualSynchrony
 from sequencing.errors import UsageError
 
@@ -64,6 +66,8 @@ PROTOCOLS: dict[str, type[Process]] = {
     "rendezvous": Rendezvous,
     "resending": Resending,
     "virtual-synchrony": VirtualSynchrony,
+    "view-synchronous-total": ViewSynchronousTotal,
+    "viewstamped": Viewstamped,
     "fifo-total": FifoTotal,
     "causal-total": CausalTotal,
 }

@@ -14,6 +14,7 @@ class Assumption(StrEnum):
 
     NO_CRASHES = "no process crashes"
     CRASHES_REPORTED = "every crash is reported to every correct process"
+    MAJORITY_STAYS = "more than half of each group's members do not crash"
     RELIABLE_LINKS = "no packet is lost"
     FIFO_LINKS = "links are FIFO"
     CLOSED_GROUPS = "senders are members of the groups that they publish to"
@@ -31,7 +32,7 @@ class Setup:
     """The processes (their order is a ring's, and the first has the highest priority), the groups, and the links.
 
     ``tree``: edges between processes, for the protocols that need one. ``open_groups``: that processes publish to
-    groups that they are not members of. The last five describe what the world may do; `require` checks them.
+    groups that they are not members of. The last six describe what the world may do; `require` checks them.
     """
 
     processes: tuple[str, ...]
@@ -42,6 +43,7 @@ class Setup:
     lossy_links: bool = False
     crashes: bool = False
     crash_reports: bool = True
+    majority_stays: bool = True
 
     def __post_init__(self) -> None:
         if len(set(self.processes)) != len(self.processes):
@@ -96,6 +98,8 @@ class Setup:
                 return not self.lossy_links
             case Assumption.CRASHES_REPORTED:
                 return self.crash_reports or not self.crashes
+            case Assumption.MAJORITY_STAYS:
+                return self.majority_stays or not self.crashes
             case Assumption.FIFO_LINKS:
                 return self.fifo_links
             case Assumption.CLOSED_GROUPS:

@@ -63,6 +63,8 @@ class Flush:
     leaving: tuple[str, ...]
     joining: tuple[str, ...]
     received: tuple[Data, ...]
+    order: tuple[tuple[str, int], ...] = ()
+    """Senders and numbers of messages of the view, as far as they have an order; `view_synchronous_total` has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +110,7 @@ class VirtualSynchrony(Joinable):
         self.delivered: set[str] = set()
         self.sent = 0
         self.to_publish: deque[Message] = deque()
-        self.ahead: list[tuple[str, Data | Flush]] = []
+        self.ahead: list[tuple[str, object]] = []
         """Packets that belong to views that are not installed yet."""
         self.decisions: dict[int, Decided] = {}
         self.offers: dict[str, Decided] = {}
@@ -152,7 +154,7 @@ class VirtualSynchrony(Joinable):
             case Data(view, number) if view == self.view:
                 self.received[source, number] = packet
                 if not self._is_flushing():
-                    self._deliver_once(packet.message)
+                    self.on_data(packet)
             case Flush(view) if view < self.view:
                 self.send(source, self.decisions[view + 1])
             case Flush(_, leaving, joining):
@@ -179,6 +181,17 @@ class VirtualSynchrony(Joinable):
             case _:
                 raise unknown(packet)
 
+    def on_data(self, data: Data) -> None:
+        """A message of this view, which is not being flushed, has been received."""
+        self._deliver_once(data.message)
+
+    def on_view(self) -> None:
+        """A view is installed, and everything of the one before is delivered."""
+
+    def order(self) -> tuple[tuple[str, int], ...]:
+        """Return senders and numbers of messages of this view, as far as this process knows their order."""
+        return ()
+
     def _changes(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """The changes from this view to the next: processes that leave and that join; one in both is not let in."""
         joining = self.joining - set(self.members_now)
@@ -196,7 +209,7 @@ class VirtualSynchrony(Joinable):
             self._flush()
 
     def _flush(self) -> None:
-        flush = Flush(self.view, *self._changes(), tuple(self.received.values()))
+        flush = Flush(self.view, *self._changes(), tuple(self.received.values()), self.order())
         self.send_all(self.members_now, flush)  # to those who leave as well: they may not know it
 
     def _finish_flush(self) -> None:
@@ -206,8 +219,11 @@ class VirtualSynchrony(Joinable):
         if not all(flush and (flush.leaving, flush.joining) == (leaving, joining) for flush in flushes):
             return
         received = {(data.message.sender, data.number): data for f in flushes if f for data in f.received}
+        longest: tuple[tuple[str, int], ...] = max((f.order for f in flushes if f), key=len)
+        order = dict.fromkeys((*longest, *sorted(received)))
+        last = tuple(received[key] for key in order if key in received)
         members = tuple(p for p in self.setup.processes if p in staying or (p in joining and p not in leaving))
-        self._install(Decided(self.view + 1, members, joining, tuple(received[key] for key in sorted(received))))
+        self._install(Decided(self.view + 1, members, joining, last))
 
     def _accept_offer(self) -> None:
         for offer in self.offers.values() if self.view == 0 else ():
@@ -237,6 +253,7 @@ class VirtualSynchrony(Joinable):
             for data in decided.received:
                 self._deliver_once(data.message)
         self.view, self.members_now = decided.view, decided.members
+        self.on_view()
         self.decisions[self.view] = decided
         self.joining -= self.leaving | set(self.members_now)
         self.flushes.clear()
@@ -257,7 +274,7 @@ class VirtualSynchrony(Joinable):
             self.send_all((m for m in self.members_now if m != self.name), data)
             # Not by way of a packet to itself: a Flush of the same step has to hold it already.
             self.received[self.name, self.sent] = data
-            self._deliver_once(data.message)
+            self.on_data(data)
 
     def _deliver_once(self, message: Message) -> None:
         if message.id not in self.delivered:

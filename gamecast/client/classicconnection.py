@@ -7,7 +7,7 @@
 
 Every participant passes the same set-up: processes, groups, protocol, network. A set-up that breaks an assumption of
 the protocol is refused with `UsageError`. There is no membership service: the members of a group are fixed. The
-application reports that a process has crashed (`suspect`), to the one protocol that stays in order after a crash.
+application reports that a process has crashed (`suspect`), to the protocols that go on after a crash.
 """
 
 from __future__ import annotations

@@ -89,6 +89,7 @@ def draw(protocol: type[Process], seed: int, *, dropping: Iterable[Assumption] =
         fifo_links=Assumption.FIFO_LINKS in assumed,
         lossy_links=Assumption.RELIABLE_LINKS not in assumed,
         crashes=Assumption.NO_CRASHES not in assumed,
+        majority_stays=Assumption.MAJORITY_STAYS in assumed,
     )
     publications = tuple(
         Publication(random.uniform(0, PUBLISH_UNTIL_MS), *_draw_destination(random, setup))
@@ -99,7 +100,7 @@ def draw(protocol: type[Process], seed: int, *, dropping: Iterable[Assumption] =
         loses_all = Assumption.RELIABLE_LINKS in protocol.assumes
         world = replace(world, loss=random.choice((0.05, 0.2)), loses_all=loses_all)
     if setup.crashes:
-        world = replace(world, crashes=_draw_crashes(random, processes))
+        world = replace(world, crashes=_draw_crashes(random, setup))
         if Assumption.CRASHES_REPORTED in assumed and random.random() < 0.3:
             [founders] = setup.groups.values()
             if len(founders) > 1:
@@ -192,7 +193,16 @@ def _draw_tree(random: Random, processes: tuple[str, ...]) -> tuple[tuple[str, s
     return tuple((random.choice(order[:i]), order[i]) for i in range(1, len(order)))
 
 
-def _draw_crashes(random: Random, processes: tuple[str, ...]) -> tuple[Crash, ...]:
+def _draw_crashes(random: Random, setup: Setup) -> tuple[Crash, ...]:
     """At least two processes stay: agreement is about more than one."""
-    victims = random.sample(processes, random.randint(0, len(processes) - 2))
-    return tuple(Crash(victim, random.randint(1, 20), random.randint(0, len(processes))) for victim in victims)
+    victims = random.sample(setup.processes, random.randint(0, len(setup.processes) - 2))
+    crashes = [Crash(v, random.randint(1, 20), random.randint(0, len(setup.processes))) for v in victims]
+    if setup.majority_stays:
+        crashes = [c for i, c in enumerate(crashes) if _leave_a_majority(setup, victims[: i + 1], c.process)]
+    return tuple(crashes)
+
+
+def _leave_a_majority(setup: Setup, victims: list[str], victim: str) -> bool:
+    """Whether in each group of a victim more than half of the members are left, even if all victims so far crash."""
+    members = [setup.members(group) for group in setup.groups_of(victim)]
+    return all(2 * len(set(group) & set(victims)) < len(group) for group in members)

@@ -38,7 +38,10 @@ from classic.protocols.tree_members import Gone, Join, Lock, Welcome
 from classic.protocols.two_phase import TwoPhase
 from classic.protocols.vector_clocks import Data as VectorData
 from classic.protocols.vector_clocks import VectorClocks
+from classic.protocols.view_synchronous_total import Place, ViewSynchronousTotal
+from classic.protocols.viewstamped import Has, Lead, Moved, Promise, Viewstamped
 from classic.protocols.virtual_synchrony import VirtualSynchrony
+from classic.stepping import Stepper
 from laboratory.protocols.run import judge_protocol, nearest_wrong_claim, refute
 from sequencing.checkers import DeliverySequence, History, judge
 from sequencing.errors import UsageError
@@ -78,6 +81,7 @@ def test_the_nearest_guarantee_that_is_not_declared_is_refuted_within_200_seeds(
         *((name, Guarantee.TOTAL) for name in ("fifo", "vector-clocks", "raynal-schiper-toueg", "resending")),
         ("kshemkalyani-singhal", Guarantee.TOTAL),
         ("virtual-synchrony", Guarantee.UNIFORM_AGREEMENT),
+        *(("view-synchronous-total", g) for g in (Guarantee.UNIFORM_AGREEMENT, Guarantee.CAUSAL)),
         ("arrow-gaps", Guarantee.AGREEMENT),
     ],
 )
@@ -89,6 +93,7 @@ def test_a_deliberately_wrong_guarantee_is_refuted_within_200_seeds(name: str, c
 FIFO_IS_NEEDED = (
     *("central", "isis", "lamport", "newtop-symmetric", "newtop-asymmetric", "propagation-tree", "combining"),
     *("arrow-combining", "combining-counting", "virtual-synchrony", "arrow-joining", "combining-joining"),
+    *("view-synchronous-total", "viewstamped"),
 )
 
 
@@ -112,6 +117,14 @@ def test_who_assumes_no_crashes_breaks_with_them(name: str) -> None:
     assert any(run.violations for run in runs)
 
 
+def test_a_log_that_a_majority_has_needs_one() -> None:
+    runs = (judge_protocol(Viewstamped, seed, dropping=[Assumption.MAJORITY_STAYS]) for seed in range(REFUTED_WITHIN))
+    found = {violation.guarantee for run in runs for violation in run.violations}
+    stopped = {Guarantee.VALIDITY, Guarantee.AGREEMENT, Guarantee.UNIFORM_AGREEMENT}
+    assert Guarantee.VALIDITY in found
+    assert found <= stopped, "it stops, and gets nothing out of order"
+
+
 @pytest.mark.parametrize("name", PROTOCOLS)
 def test_a_set_up_that_breaks_an_assumption_is_refused_with_its_name(name: str) -> None:
     everyone = ("a", "b", "c")
@@ -123,6 +136,7 @@ def test_a_set_up_that_breaks_an_assumption_is_refused_with_its_name(name: str) 
         lossy_links=True,
         crashes=True,
         crash_reports=False,
+        majority_stays=False,
     )
     with pytest.raises(UsageError, match="assumes") as refused:
         make_processes(PROTOCOLS[name], hostile)
@@ -322,6 +336,102 @@ class HastyViews(VirtualSynchrony):
             self._install(vs.Decided(self.view + 1, staying, (), ()))
 
 
+class OrderlessFlushes(ViewSynchronousTotal):
+    """Tells the messages of a view, and not their order."""
+
+    def order(self) -> tuple[tuple[str, int], ...]:
+        return ()
+
+
+class ShortestOrder(ViewSynchronousTotal):
+    """Ends a view by its own order alone."""
+
+    def _finish_flush(self) -> None:
+        self.flushes = {m: f if m == self.name else replace(f, order=()) for m, f in self.flushes.items()}
+        super()._finish_flush()
+
+
+class FormerSequencers(ViewSynchronousTotal):
+    """Takes the places of a sequencer that it has removed, and that has installed another view."""
+
+    def on_receive(self, source: str, packet: object) -> None:
+        if isinstance(packet, Place) and packet.view == self.view and self.members_now:
+            source = self.members_now[0]
+        super().on_receive(source, packet)
+
+
+class AloneIsEnough(Viewstamped):
+    """Delivers what its own log has."""
+
+    def majority(self) -> int:
+        return 1 if self.log_term == self.term else super().majority()
+
+
+class OwnLogFirst(Viewstamped):
+    """Leads with its own log."""
+
+    def _lead(self) -> None:
+        self.promises = {m: replace(p, log=tuple(self.log), log_term=0) for m, p in self.promises.items()}
+        super()._lead()
+
+
+class LongestLog(Viewstamped):
+    """Leads with the longest log, of whatever term."""
+
+    def _lead(self) -> None:
+        self.promises = {m: replace(p, log_term=0) for m, p in self.promises.items()}
+        super()._lead()
+
+
+class OnlyNewMessages(Viewstamped):
+    """Leads, and does not append what it received before."""
+
+    def _lead(self) -> None:
+        self.waiting.clear()
+        super()._lead()
+
+
+class Unfaithful(Viewstamped):
+    """Goes back to a leader that it has promised to leave."""
+
+    def on_receive(self, source: str, packet: object) -> None:
+        if isinstance(packet, Lead) and packet.term < self.term:
+            self._adopt(packet.term, packet.log)
+        super().on_receive(source, packet)
+
+
+class Secretive(Viewstamped):
+    """Does not ask the others to follow."""
+
+    def send(self, to: str, packet: object, *, lossy: bool = False) -> None:
+        if not isinstance(packet, Moved):
+            super().send(to, packet, lossy=lossy)
+
+
+class Loyal(Viewstamped):
+    """Takes a log from a leader that it suspects, and stays with it."""
+
+    def on_receive(self, source: str, packet: object) -> None:
+        if isinstance(packet, Lead) and packet.term >= self.term:
+            self._adopt(packet.term, packet.log)
+        else:
+            super().on_receive(source, packet)
+
+
+class Boastful(Viewstamped):
+    """Says that its log has what it has not."""
+
+    def send(self, to: str, packet: object, *, lossy: bool = False) -> None:
+        super().send(to, replace(packet, length=packet.length + 1) if isinstance(packet, Has) else packet, lossy=lossy)
+
+
+class Recanting(Viewstamped):
+    """Promises, and says that its log is of no term."""
+
+    def send(self, to: str, packet: object, *, lossy: bool = False) -> None:
+        super().send(to, replace(packet, log=()) if isinstance(packet, Promise) else packet, lossy=lossy)
+
+
 MUTANTS = [
     (Deaf, Guarantee.VALIDITY),
     (Stuttering, Guarantee.INTEGRITY),
@@ -341,6 +451,12 @@ MUTANTS = [
     (RudeRendezvous, Guarantee.SYNCHRONOUS),
     (EmptyFlushes, Guarantee.VIEW_SYNCHRONY),
     (HastyViews, Guarantee.VIEWS),
+    (OrderlessFlushes, Guarantee.TOTAL),
+    (ShortestOrder, Guarantee.TOTAL),
+    (AloneIsEnough, Guarantee.UNIFORM_AGREEMENT),
+    (OwnLogFirst, Guarantee.AGREEMENT),
+    (OnlyNewMessages, Guarantee.VALIDITY),
+    (Recanting, Guarantee.AGREEMENT),
 ]
 
 
@@ -491,6 +607,47 @@ def test_joiners_that_crashing_members_gave_different_views_do_not_both_stay(mon
     assert judge_protocol(VirtualSynchrony, 6575).violations == ()
     monkeypatch.setattr(VirtualSynchrony, "_contradicts", lambda *_: False)
     assert {violation.guarantee for violation in judge_protocol(VirtualSynchrony, 6575).violations} == {Guarantee.VIEWS}
+
+
+@pytest.mark.parametrize(
+    ("mutant", "seeds"),
+    [(FormerSequencers, 300), (Secretive, 200), (Loyal, 200), (Unfaithful, 1500), (Boastful, 1500)],
+)
+def test_total_orders_that_survive_crashes_carelessly_break_promises(mutant: type[Process], seeds: int) -> None:
+    assert breaks_within(mutant, seeds)
+
+
+def two_changes_of_leader(protocol: type[Viewstamped]) -> dict[str, list[str]]:
+    """Return what each delivered: a appends two that reach no other, b leads and has one delivered, then c leads."""
+    stepper = Stepper(protocol, Setup(tuple("abcde"), {"all": tuple("abcde")}, crashes=True))
+
+    def settle_without(cut_off: str) -> None:
+        while stepper.transit:
+            packet = stepper.transit[0]
+            if packet.source in cut_off or packet.to in cut_off:
+                stepper.transit.remove(packet)
+            else:
+                stepper.advance()
+
+    for message in ("lost 1", "lost 2"):
+        stepper.publish("a", message_id=message)
+    for process in "bcd":
+        stepper.suspect(process, "a")
+    settle_without("a")
+    stepper.publish("b", message_id="kept")
+    settle_without("ae")
+    assert stepper.delivered("b") == stepper.delivered("c") == ["kept"]
+    stepper.crash("b")
+    for process in "cad":
+        stepper.suspect(process, "b")
+    settle_without("e")
+    return {process: stepper.delivered(process) for process in "acd"}
+
+
+def test_a_new_leader_takes_the_log_of_the_latest_term_and_not_the_longest() -> None:
+    right, wrong = two_changes_of_leader(Viewstamped), two_changes_of_leader(LongestLog)
+    assert right["a"] == right["c"] == right["d"] == ["kept"]
+    assert wrong["a"][0] == "lost 1"
 
 
 class HastyEpochs(pr.PropagationRegrouping):

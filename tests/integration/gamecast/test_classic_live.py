@@ -389,6 +389,36 @@ async def test_a_view_changes_when_a_process_is_gone(shared_redis: EmbeddedServe
         assert [await anext(aiter(cast)) for cast in (a, b)] == [message] * 2
 
 
+@pytest.mark.parametrize("protocol", ["view-synchronous-total", "viewstamped"])
+async def test_a_total_order_goes_on_when_who_orders_is_gone(protocol: str, shared_redis: EmbeddedServer) -> None:
+    network = uuid4().hex
+    clients = [
+        classic.connect(shared_redis.url, name=name, protocol=protocol, processes=FIVE, network=network)
+        for name in FIVE
+    ]
+    seen: dict[str, list[str]] = {name: [] for name in FIVE}
+
+    async def listen(client: classic.ClassicClient, count: int) -> None:
+        while len(seen[client.name]) < count:
+            if isinstance(item := await client.take(), Message):
+                seen[client.name].append(item.id)
+
+    async with AsyncExitStack() as stack, patience(20):
+        async with clients[0] as orders:
+            for client in clients[1:]:
+                await stack.enter_async_context(client)
+            for client in (orders, *clients[1:]):
+                await client.publish("all", 1)
+            await asyncio.gather(*(listen(client, 5) for client in clients))
+        for client in clients[1:]:
+            await client.publish("all", 2)
+            client.suspect("p1")
+            await client.publish("all", 3)
+        await asyncio.gather(*(listen(client, 13) for client in clients[1:]))
+    assert seen["p1"] == seen["p2"][:5]
+    assert seen["p2"] == seen["p3"] == seen["p4"] == seen["p5"]
+
+
 async def test_a_batch_that_is_sent_again_arrives_once(shared_redis: EmbeddedServer) -> None:
     network = uuid4().hex
     sender, receiver = (RedisMailbox(shared_redis.url, network, name, block_ms=50) for name in ("a", "b"))

@@ -27,6 +27,8 @@ COSTS: dict[str, tuple[Callable[[int], int], int]] = {
     "propagation-tree": (lambda n: n, 2),
     "resending": (lambda n: (n - 1) ** 2, 1),
     "virtual-synchrony": (lambda n: n - 1, 1),
+    "view-synchronous-total": (lambda n: 2 * (n - 1), 2),
+    "viewstamped": (lambda n: n * n - 1, 3),
 }
 
 
