@@ -74,14 +74,25 @@ class NetworkMetrics(Collector):
             yield from _of_regions(self._state, self._numbered)
 
     def _of_connections(self) -> Iterator[Metric]:
+        def total(name: str) -> list[tuple[tuple[str, ...], float]]:
+            return [((), float(sum(getattr(each, name) for each in numbers)))]
+
         numbers = self._gateway.connections.statistics()
-        for name, about in (
-            ("held_frames", "Received frames that wait for other frames."),
-            ("inbox_events", "Events that wait in the inboxes of sessions."),
-            ("buffered_events", "Published events that wait for their ingress."),
-        ):
-            total = float(sum(getattr(each, name) for each in numbers))
-            yield _gauge(f"gamecast_gateway_{name}", f"{about} Sum over all connections of the gateway.", [((), total)])
+        yield _gauge(
+            "gamecast_gateway_held_frames",
+            "Received frames that wait for other frames, in all connections of the gateway.",
+            total("held_frames"),
+        )
+        yield _gauge(
+            "gamecast_gateway_inbox_events",
+            "Events that wait in the inboxes of all sessions of the gateway.",
+            total("inbox_events"),
+        )
+        yield _gauge(
+            "gamecast_gateway_buffered_events",
+            "Published events that wait for their ingress, in all connections of the gateway.",
+            total("buffered_events"),
+        )
         held = accumulate(map(float, self._gateway.connections.hold_counts()))
         bounds = [str(bound / 1000) for bound in self._gateway.access.hold_bounds_ms] + ["+Inf"]
         family = HistogramMetricFamily(

@@ -7,9 +7,10 @@
 --    or 'beat', member, ttl in ms                                                        → 'ok' or 'gone'
 --    or 'left', member, then regions
 --    or 'end', member                                                                    it will not be heard of again
---    or 'due', '', how many, ms, ms  → of those not heard of for their ttl: member, and all of it; they are gone from now on.
---       They are not handed out again for the first ms. Where no call came for the last ms, this server was away: for as
---       long again there are none, and those that live are heard of first
+--    or 'due', '', how many, ms, ms, ms  → of those not heard of for their ttl: member, and all of it; they are gone from now on.
+--       They are not handed out again for the first ms. Where no call came for the second ms, this server was away: for as
+--       long again there are none, and those that live are heard of first. So it is where the clock went back, and then
+--       none is there for longer than the last ms, a ttl: by the old time they would stay for as long as it went back
 --    or 'ended', member                                                                  its leaves are published
 
 local present, all = KEYS[1], KEYS[1] .. ':'
@@ -56,7 +57,13 @@ elseif verb == 'end' then
 elseif verb == 'due' then
   local known = redis.call('HMGET', all, LOOKED, SINCE)
   local looked, since = tonumber(known[1] or 0), tonumber(known[2] or 0)
-  if now_ms - looked > tonumber(ARGV[5]) and redis.call('EXISTS', present) == 1 then
+  if now_ms < looked then
+    since = now_ms
+    local latest = now_ms + tonumber(ARGV[6])
+    for _, who in ipairs(redis.call('ZRANGEBYSCORE', present, '(' .. string.format('%.0f', latest), '+inf')) do
+      redis.call('ZADD', present, string.format('%.0f', latest), who)
+    end
+  elseif now_ms - looked > tonumber(ARGV[5]) and redis.call('EXISTS', present) == 1 then
     since = now_ms
   end
   redis.call('HSET', all, LOOKED, string.format('%.0f', now_ms), SINCE, string.format('%.0f', since))

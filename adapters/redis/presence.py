@@ -46,7 +46,8 @@ class RedisPresence:
     async def due(self) -> list[Absent]:
         """See `Presence.due`."""
         found = []
-        for member, fields in await self._run("due", "", DUE_MAX, PRESENT_MS // 4, PRESENT_MS // 2):
+        asked = DUE_MAX, PRESENT_MS // 4, PRESENT_MS // 2, PRESENT_MS
+        for member, fields in await self._run("due", "", *asked):
             name, _, incarnation = member.decode().partition("\n")
             known = {key.decode(): value.decode() for key, value in pairs(fields)}
             last = int(known.pop(_INCARNATION, incarnation))

@@ -1,9 +1,9 @@
-"""Total order that survives crashes, by a sequencer in each view: whoever is first in the view.
+"""Total order that survives crashes, by a sequencer in each view: the first member of the view.
 
 Messages travel as in `virtual_synchrony`, but wait at their receivers. The view's first member, the sequencer, sends
 the others the order in which it received them; a member delivers a message when it has the message, its place, and all
 before it. A change of view ends the order of the old view for all alike, and the first of the next view's members is
-its sequencer: nobody has to be elected.
+its sequencer; no election is needed.
 
 At a change of view each Flush has, beside the messages, the order as far as its sender knows it. The sequencer's links
 are FIFO, so any two such orders are prefixes of one order, and the longest of them contains what any of the members

@@ -19,7 +19,8 @@ import laboratory.chaos.clock as clock
 from adapters.embedded.server import EmbeddedServer
 from adapters.leader import Leader
 from adapters.leadership import LEASE_MS, LOOK_EVERY_MS, RESUME_S, Seen
-from adapters.redis.control import TTL_MS
+from adapters.redis import presence as redis_presence
+from adapters.redis.control import TTL_MS, RedisControl
 from adapters.redis.controlkeys import ControlKeys
 from adapters.redis.leadercontrol import LATE_S_MAX, LeaderControl
 from adapters.redis.operating import RedisNodeOperator
@@ -287,3 +288,27 @@ async def test_a_leader_that_dies_when_the_clock_was_set_back_is_replaced_in_tim
     await looks_until_it_leads(new, "new", lease_ms=LEASE_MS, seconds=2 * LEASE_MS / 1000)
     for control in (old, new):
         await control.close()
+
+
+async def test_who_is_gone_is_due_soon_and_who_is_there_never_when_the_clock_goes_back(
+    client: redis.Redis, redis_server: EmbeddedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(redis_presence, "PRESENT_MS", 4 * SHORT_MS)
+    control, turn = RedisControl(redis_server.url), asyncio.Lock()
+    here, gone = (redis_presence.RedisPresence(control, turn, name, 1) for name in ("here", "gone"))
+    for each in (here, gone):
+        assert await each.be({"hall": ""}, 0, is_known=False)
+    assert await here.due() == []
+    looked = client.hget(f"{ControlKeys.present}:", "looked")
+    assert looked is not None
+    client.hset(f"{ControlKeys.present}:", "looked", int(looked) + 60 * JUMP_MS)
+    for member in ("here\n1", "gone\n1"):
+        assert client.zincrby(ControlKeys.present, 60 * JUMP_MS, member)
+    found: list[str] = []
+    async with patience(10):
+        while not found:
+            assert await here.beat()
+            found += [each.name for each in await here.due()]
+            await asyncio.sleep(EVERY_S)
+    assert found == ["gone"]
+    await control.close()

@@ -21,6 +21,8 @@ PAGE = (DOCS / "api.md").read_text(encoding="utf-8")
         (["api"], "docs/api.md"),
         (["states"], "docs/states.md"),
         (["messages"], "docs/messages.md"),
+        (["commands"], "docs/commands.md"),
+        (["metrics"], "docs/metrics.md"),
         (["messages", "--types"], "adapters/gateway/client/messages.d.ts"),
     ],
 )
