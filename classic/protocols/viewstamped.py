@@ -5,16 +5,17 @@ Each member appends it as well and tells all how long its log is. An entry that 
 members is delivered, after all before it.
 
 Leadership goes round: in term t the leader is member t modulo n. A member that suspects its leader moves to the next
-term whose leader it does not suspect, and tells all; those that are behind follow. A member that moves to a term promises by
-this to take nothing of earlier ones any more, and sends its log to the new leader. With the logs of a majority, the
-leader takes the one of the latest term, and of these the longest; it sends it to all, who replace theirs, and then
-appends what it has received and the log lacks.
+term whose leader it does not suspect, and tells all; those that are behind follow. A member that moves to a term
+promises by this to take nothing of earlier ones any more, and sends its log to the new leader. With the logs of a
+majority, the leader takes the one of the latest term, and of these the longest; it sends it to all, who replace theirs,
+and then appends what it has received and the log lacks.
 
 Why nothing delivered is lost: what was delivered in a term was in the logs of a majority, any majority of a later term
 has one of its members, and a log of a later term extends it by the same argument. Over FIFO links a log is always a
-prefix of its leader's, so no entry is missing in the middle. Why the order is causal: a member that answers a message has
-delivered it, so that each later leader's log has it before the answer arrives. A suspicion that is wrong costs a change
-of leader, and nothing else; it is only needed that those who crash are suspected in the end, and that a majority stays.
+prefix of its leader's, so no entry is missing in the middle. Why the order is causal: a member that answers a message
+has delivered it, so that each later leader's log has it before the answer arrives. A suspicion that is wrong costs a
+change of leader, and nothing else; it is only needed that those who crash are suspected in the end, and that a majority
+stays.
 
 Logs are sent whole with each change of leader: snapshots, which would keep them short, are left out.
 
