@@ -1,3 +1,3 @@
 """The version of gamecast. The build reads it from here, so no lookup is needed at run time."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

@@ -1,0 +1,65 @@
+"""The documentation's site: each page has a place in it, and a link that leads nowhere is found."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture(scope="module")
+def site() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("make_site", ROOT / "docs" / "make_site.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["make_site"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_navigation_has_each_page_once(site: ModuleType) -> None:
+    named = site.in_navigation()
+    assert len(set(named)) == len(named)
+    assert set(named) == {path.name for path in (ROOT / "docs").glob("*.md")}
+
+
+def test_links_out_of_the_folder_lead_to_pages_of_their_own(site: ModuleType) -> None:
+    page = ROOT / "docs" / "claims.md"
+    known = {page: "claims.md"}
+    text, linked = site.page(page, known)
+    assert "](../" not in text
+    assert ROOT / "tests" / "acceptance" / "test_chaos.py" in linked
+    assert known[ROOT / "tests" / "acceptance" / "test_chaos.py"] == "tree/tests/acceptance/test_chaos.py.md"
+    text, linked = site.page(ROOT / "tests" / "acceptance" / "test_chaos.py", known)
+    assert "``````python\n" in text
+    assert linked == []
+
+
+def test_a_link_of_a_page_that_leads_nowhere_stops_the_build(
+    site: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = tmp_path / "page.md"
+    monkeypatch.setattr(site, "ROOT", tmp_path)
+    page.write_text("```\n[code](nothing.md)\n```\n[page](nowhere.md)\n", encoding="utf-8")
+    with pytest.raises(site.Broken, match=r"page.md: there is no nowhere.md"):
+        site.page(page, {page: "page.md"})
+
+
+def test_links_and_anchors_of_the_result_are_checked(site: ModuleType, tmp_path: Path) -> None:
+    (tmp_path / "a.html").write_text(
+        '<h1 id="top"><a href="b.html#there">1</a><a href="b.html#gone">2</a><a href="c.html">3</a>'
+        '<a href="#top">4</a><a href="#bottom">5</a><img src="d.png"><a href="https://example.org/x#y">6</a>'
+    )
+    (tmp_path / "b.html").write_text('<h1 id="there">')
+    assert list(site.wrong_links(tmp_path)) == [
+        "a.html: b.html#gone has no such anchor",
+        "a.html: c.html leads nowhere",
+        "a.html: #bottom has no such anchor",
+        "a.html: d.png leads nowhere",
+    ]
