@@ -65,7 +65,7 @@ class GameServerUser(Player):
         """Return the signed token of this user, for ``kind = "socket"``. By default that of the options."""
         return self.crew.options.token
 
-    def wait_time(self) -> float:
+    def wait_time(self, /) -> float:
         """Return the seconds until the next event: random ones, ``--rate`` events/s on average."""
         return self.random.expovariate(self.crew.options.rate * self.crew.moment.rate)
 

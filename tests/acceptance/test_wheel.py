@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 from zipfile import ZipFile
 
@@ -69,8 +70,16 @@ def test_no_import_in_the_wheel_uses_a_flat_name(wheel: dict[str, bytes]) -> Non
                 assert module.partition(".")[0] not in FOLDERS, f"{name}:{node.lineno} imports {module}"
 
 
-def test_the_source_distribution_builds_the_same_wheel(wheel: dict[str, bytes], tmp_path: Path) -> None:
+def test_the_source_distribution_has_every_file_and_builds_the_same_wheel(
+    wheel: dict[str, bytes], tmp_path: Path
+) -> None:
     assert build(tmp_path) == wheel
+    (file,) = tmp_path.glob("*.tar.gz")
+    with tarfile.open(file) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=False)
+    if listed.returncode == 0:
+        assert set(listed.stdout.split("\0")) - {""} <= names
 
 
 def test_the_wheel_works_beside_folders_of_the_flat_names(wheel: dict[str, bytes], tmp_path: Path) -> None:

@@ -136,7 +136,8 @@ async def test_browsers_of_two_processes_see_one_order(program: str, tmp_path: P
         pytest.importorskip("uvicorn")
     if program == "with Starlette":
         text = text.replace("from fastapi import FastAPI, WebSocket, WebSocketDisconnect", STARLETTE)
-        text = text.replace("app = FastAPI(lifespan=world)\n", "").replace('@app.websocket("/play")\n', "")
+        text = text.replace("app = FastAPI(lifespan=world)\n", "").replace("app: FastAPI", "app: Starlette")
+        text = text.replace('@app.websocket("/play")\n', "")
         app = 'app = Starlette(routes=[WebSocketRoute("/play", play)], lifespan=world)'
         assert app in PAGE
         text = text.replace('if __name__ == "__main__":', f'{app}\n\nif __name__ == "__main__":')

@@ -1,0 +1,87 @@
+"""mypy --strict and pyright accept each Python block of the documentation.
+
+A block that awaits outside a function is taken for the inside of one that has the names of `AROUND`.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "clients").glob("*/README.md"))]
+BLOCK = re.compile(r"^ *```python[^\n]*\n.*?^ *```", re.MULTILINE | re.DOTALL)
+SIGNATURES = "api.md"
+"""A page of signatures, not of programs."""
+AROUND = """\
+from typing import Any
+
+import gamecast
+
+
+async def inside(
+    client: gamecast.Client, game: gamecast.Client, arrival: gamecast.Event, goblin: object, sword: str, boat: str
+) -> None:
+"""
+ANY = "--ignore-missing-imports", "--allow-subclassing-any", "--allow-untyped-decorators"
+"""Django, locust, python-socketio and Evennia have no types."""
+FOLDERS = {"gamecast.analytics": "analytics", "gamecast.loadtest": "loadtest"}
+"""Packages of the wheel → where they are in the tree."""
+
+
+def blocks() -> dict[str, str]:
+    """Return file name → program."""
+    found: dict[str, str] = {}
+    for page in PAGES:
+        if page.name == SIGNATURES:
+            continue
+        for number, block in enumerate(BLOCK.findall(page.read_text(encoding="utf-8"))):
+            _, _, program = textwrap.dedent(block).removesuffix("```").partition("\n")
+            named = re.match(r"# (\w+\.py)\n", program)
+            name = named[1] if named else f"block_{number}.py"
+            folder = re.sub(r"\W", "_", page.relative_to(ROOT).with_suffix("").as_posix())
+            if re.search(r"^(async with|async for|await) ", program, re.MULTILINE):
+                program = AROUND + textwrap.indent(program, "    ")
+            for of_wheel, of_tree in FOLDERS.items():
+                program = program.replace(f"from {of_wheel} import", f"from {of_tree} import")
+            found[f"{folder}/{name}"] = program
+    return found
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("snippets")
+    for name, program in blocks().items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(program, encoding="utf-8")
+    return folder
+
+
+def test_there_are_programs_of_many_pages() -> None:
+    assert len({name.partition("/")[0] for name in blocks()}) >= 12
+
+
+def test_mypy_accepts_every_block(folder: Path) -> None:
+    options = ("--strict", "--follow-imports=silent", *ANY)
+    for page in sorted(folder.iterdir()):  # by pages: programs of two may have one name
+        if not page.is_dir():
+            continue
+        programs = [path.name for path in sorted(page.glob("*.py"))]
+        cache = f"--cache-dir={folder / 'cache'}"
+        check([sys.executable, "-m", "mypy", *options, "--config-file=", cache, *programs], page)
+
+
+def test_pyright_accepts_every_block(folder: Path) -> None:
+    settings = '{"typeCheckingMode": "standard", "reportMissingImports": "none", "reportAttributeAccessIssue": "error"}'
+    (folder / "pyrightconfig.json").write_text(settings, encoding="utf-8")
+    check([sys.executable, "-m", "basedpyright", "--pythonpath", sys.executable], folder)
+
+
+def check(command: list[str], folder: Path) -> None:
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
