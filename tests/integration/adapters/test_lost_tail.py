@@ -32,11 +32,11 @@ async def network() -> AsyncIterator[tuple[EmbeddedServer, EmbeddedServer]]:
 
 
 def cut(node: EmbeddedServer, lines_from: bytes) -> None:
-    """Take away all that was appended since some bytes were, and put zeros there, as a power loss may."""
+    """Take away all that was appended since some bytes were, but for a torn beginning, as a power loss may."""
     [file] = node.directory.glob("**/*.incr.aof")
     written = file.read_bytes()
     place = written.rindex(b"*", 0, written.index(lines_from))
-    file.write_bytes(written[:place])
+    file.write_bytes(written[: place + 7])
 
 
 async def take_until(cast: Player, payload: object) -> list[Event | Gap]:

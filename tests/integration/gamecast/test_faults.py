@@ -544,10 +544,47 @@ async def test_a_node_that_never_comes_back_is_replaced_by_an_empty_one_that_may
                         await other.publish("a", "after")
                         break
                 for cast in (one, other):
+                    gaps = 0
                     async for item in cast:
+                        gaps += isinstance(item, Gap)
                         if isinstance(item, Event) and item.payload == "after":
                             break
+                    assert gaps, "what the node had is announced"
         await control.close()
+
+
+async def test_a_node_that_syncs_every_second_goes_on_and_what_it_may_have_lost_is_a_gap() -> None:
+    """A killed server keeps what it has written; after a power loss, its disk may lack the last second."""
+    async with EmbeddedServer(appendfsync="always") as server, EmbeddedServer(appendfsync="everysec") as node:
+        control = LeaderControl(server.url)
+        await control.register_node("n1", node.url, may_lose=True)
+        await control.close()
+        async with (
+            gamecast.connect(server.url, name="one") as one,
+            gamecast.connect(server.url, name="other", publish_timeout_s=20) as other,
+            patience(60),
+        ):
+            await one.subscribe("a")
+            sent = 0
+            for _ in range(2):
+                for _ in range(20):
+                    with suppress(gamecast.PublishUncertain):
+                        await other.publish("a", sent)
+                    sent += 1
+                node.kill()
+                await node.restart_async()
+            while True:
+                with suppress(gamecast.PublishUncertain):
+                    await other.publish("a", "after")
+                    break
+            seen: list[object] = []
+            async for item in one:
+                seen.append("gap" if isinstance(item, Gap) else item.payload)
+                if seen[-1] == "after":
+                    break
+            numbers = [each for each in seen if isinstance(each, int)]
+            assert numbers == sorted(set(numbers))
+            assert numbers == list(range(sent)) or "gap" in seen
 
 
 async def test_when_no_node_can_be_reached_publishes_fail_for_certain_and_joins_wait() -> None:
