@@ -13,9 +13,13 @@ and then appends what it has received and the log lacks.
 Why nothing delivered is lost: what was delivered in a term was in the logs of a majority, any majority of a later term
 has one of its members, and a log of a later term extends it by the same argument. Over FIFO links a log is always a
 prefix of its leader's, so no entry is missing in the middle. Why the order is causal: a member that answers a message
-has delivered it, so that each later leader's log has it before the answer arrives. A suspicion that is wrong costs a
-change of leader, and nothing else; it is only needed that those who crash are suspected in the end, and that a majority
-stays.
+has delivered it, so that each later leader's log has it before the answer arrives. Wrong suspicions cost changes of
+leader, and nothing else; it is only needed that those who crash are suspected in the end, and that a majority stays.
+
+A suspicion is never known to be wrong, since a packet may have been sent before a crash that is known already. But if
+each member is suspected by one that is alive, terms would pass on for ever. So only the first term of a suspect is left
+at once. Others bring this process to later terms of it: in each it is given twice the time of the one before, and left
+after a time in which nothing came of it, if something waits for it.
 
 Logs are sent whole with each change of leader: snapshots, which would keep them short, are left out.
 
@@ -27,8 +31,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from classic.protocols.process import CAUSALLY, TOTALLY, Guarantee, Message, Process, unknown
+from classic.protocols.process import CAUSALLY, TOTALLY, Alarm, Guarantee, Message, Process, unknown
 from classic.protocols.setup import Assumption
+
+
+SILENCE_MS, SILENCE_MS_MAX = 50.0, 1_600.0
+"""How long a suspected leader may be silent, when it leads for the second time, and at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +125,12 @@ class Viewstamped(Process):
         self.lengths: dict[tuple[int, str], int] = {}
         """Term and member → how long its log is."""
         self.promises: dict[str, Promise] = {}
-        self.suspected: set[str] = set()
+        self.suspected: dict[str, float] = {}
+        """Member that is suspected → how long it may be silent while it leads, in ms."""
+        self.heard = 0
+        """How many packets of the leader have come in this term."""
+        self.watches = False
+        """Whether an alarm is set for the leader of this term."""
         self.delivered = 0
 
     def leader(self, term: int) -> str:
@@ -132,15 +145,28 @@ class Viewstamped(Process):
         self.send_all(self.group, Data(message))
 
     def on_suspicion(self, process: str) -> None:
-        self.suspected.add(process)
-        self._leave_a_suspect()
+        if process != self.name and process in self.group:
+            self.suspected.setdefault(process, 0.0)
+            self._watch_a_suspect()
+
+    def on_alarm(self, alarm: str) -> None:
+        term, heard = map(int, alarm.split())
+        if term == self.term:
+            self.watches = False
+            if heard == self.heard and self._something_waits():
+                self._leave()
+            else:
+                self._watch_a_suspect()
 
     def on_receive(self, source: str, packet: object) -> None:
+        if source == self.leader(self.term):
+            self.heard += 1
         match packet:
             case Data(message):
                 if message.id not in self.known:
                     self.waiting[message.id] = message
                     self._append_waiting()
+                    self._watch_a_suspect()
             case Moved(term) | Promise(term) | Lead(term) | Entry(term) if term < self.term:
                 pass  # of a leader that this process has promised to leave behind
             case Moved(term):
@@ -154,7 +180,6 @@ class Viewstamped(Process):
                     self._lead()
             case Lead(term, log):
                 self._adopt(term, log)
-                self._leave_a_suspect()
             case Entry(term, length, message):
                 self._append(message)
                 self.lengths[term, source] = length
@@ -190,17 +215,37 @@ class Viewstamped(Process):
             self.delivered += 1
             self.deliver(message)
 
-    def _leave_a_suspect(self) -> None:
-        if self.name in self.group and self.leader(self.term) in self.suspected:
-            self._move_to(self.term + 1)
+    def _watch_a_suspect(self) -> None:
+        """If the leader of this term is suspected, leave it, at once or when it is silent for too long."""
+        silence_ms = self.suspected.get(self.leader(self.term))
+        if self.name not in self.group or silence_ms is None:
+            return
+        if not silence_ms:
+            self._leave()
+        elif self._something_waits() and not self.watches:
+            self.watches = True
+            self.effect(Alarm(f"{self.term} {self.heard}", silence_ms))
+
+    def _something_waits(self) -> bool:
+        return bool(self.waiting) or self.delivered < len(self.log) or self.log_term < self.term
+
+    def _leave(self) -> None:
+        suspect = self.leader(self.term)
+        self.suspected[suspect] = min(max(2 * self.suspected[suspect], SILENCE_MS), SILENCE_MS_MAX)
+        term = self.term + 1
+        while self.leader(term) in self.suspected:
+            term += 1
+        self._move_to(term)
 
     def _move_to(self, term: int) -> None:
-        while self.leader(term) in self.suspected - {self.name}:
-            term += 1
-        self.term = term
+        self._begin(term)
         self.promises.clear()
         self.send_all((m for m in self.group if m != self.name), Moved(term))
         self.send(self.leader(term), Promise(term, self.log_term, tuple(self.log)))
+        self._watch_a_suspect()
+
+    def _begin(self, term: int) -> None:
+        self.term, self.heard, self.watches = term, 0, False
 
     def _lead(self) -> None:
         if len(self.promises) >= self.majority():
@@ -210,10 +255,15 @@ class Viewstamped(Process):
             self._append_waiting()
 
     def _adopt(self, term: int, log: tuple[Message, ...]) -> None:
-        self.term = self.log_term = term
-        self.waiting = {m.id: m for m in (*self.log, *self.waiting.values()) if m not in log}
-        self.log = list(log)
+        is_new = term > self.term
+        if is_new:
+            self._begin(term)
+        self.log_term = term
         self.known = {message.id for message in log}
+        self.waiting = {m.id: m for m in (*self.log, *self.waiting.values()) if m.id not in self.known}
+        self.log = list(log)
         self.lengths[term, self.leader(term)] = len(log)
+        if is_new:
+            self._watch_a_suspect()
         if self.name != self.leader(term):
             self._say_how_long()

@@ -120,9 +120,8 @@ class Run:
             self._at(publication.at_ms, partial(self.publish, publication.process, publication.group))
         for change in self.world.changes:
             self._at(change.at_ms, partial(self._change_membership, change))
-        if self.world.wrong_suspicion is not None:
-            at_ms, suspecting, suspected = self.world.wrong_suspicion
-            self._at(at_ms, lambda: self._suspect(suspecting, suspected))
+        for at_ms, suspecting, suspected in self.world.wrong_suspicions:
+            self._at(at_ms, partial(self._suspect, suspecting, suspected))
         for _ in range(TOKEN_PASSES_MAX):
             if not self._agenda or self._agenda[0][0] > self._last_seen + QUIET_MS:
                 self._look_for_unmet()

@@ -7,7 +7,7 @@ crash may come in the middle of a step, when some of its packets are sent and ot
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from random import Random
@@ -60,8 +60,8 @@ class World:
     replies_max: int
     crashes: tuple[Crash, ...] = ()
     changes: tuple[Change, ...] = ()
-    wrong_suspicion: tuple[float, str, str] | None = None
-    """At a time, a process wrongly suspects another."""
+    wrong_suspicions: tuple[tuple[float, str, str], ...] = ()
+    """Each at a time: a process wrongly suspects another."""
     loss: float = 0.0
     """The probability that a lossy packet is lost."""
     loses_all: bool = False
@@ -103,9 +103,10 @@ def draw(protocol: type[Process], seed: int, *, dropping: Iterable[Assumption] =
         world = replace(world, crashes=_draw_crashes(random, setup))
         if Assumption.CRASHES_REPORTED in assumed and random.random() < 0.3:
             [founders] = setup.groups.values()
+            # Where those who are suspected have to go, two can suspect each other, and none is left.
+            count = random.choice((1, 3, 12)) if Assumption.MAJORITY_STAYS in assumed else 1
             if len(founders) > 1:
-                suspecting, suspected = random.sample(founders, 2)
-                world = replace(world, wrong_suspicion=(random.uniform(0, PUBLISH_UNTIL_MS), suspecting, suspected))
+                world = replace(world, wrong_suspicions=tuple(_draw_suspicions(random, founders, count)))
     if issubclass(protocol, Joinable):
         world = replace(world, changes=_draw_changes(random, setup, protocol))
     if issubclass(protocol, Regrouping):
@@ -200,6 +201,12 @@ def _draw_crashes(random: Random, setup: Setup) -> tuple[Crash, ...]:
     if setup.majority_stays:
         crashes = [c for i, c in enumerate(crashes) if _leave_a_majority(setup, victims[: i + 1], c.process)]
     return tuple(crashes)
+
+
+def _draw_suspicions(random: Random, founders: tuple[str, ...], count: int) -> Iterator[tuple[float, str, str]]:
+    for _ in range(count):
+        suspecting, suspected = random.sample(founders, 2)
+        yield random.uniform(0, PUBLISH_UNTIL_MS), suspecting, suspected
 
 
 def _leave_a_majority(setup: Setup, victims: list[str], victim: str) -> bool:

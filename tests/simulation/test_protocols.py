@@ -409,13 +409,18 @@ class Secretive(Viewstamped):
 
 
 class Loyal(Viewstamped):
-    """Takes a log from a leader that it suspects, and stays with it."""
+    """Follows the others to a leader that it suspects, and stays with it."""
 
-    def on_receive(self, source: str, packet: object) -> None:
-        if isinstance(packet, Lead) and packet.term >= self.term:
-            self._adopt(packet.term, packet.log)
-        else:
-            super().on_receive(source, packet)
+    def on_alarm(self, alarm: str) -> None:
+        pass
+
+
+class Fickle(Viewstamped):
+    """Leaves each term of a suspect at once; if each member is suspected by one, terms pass on for ever."""
+
+    def _watch_a_suspect(self) -> None:
+        self.suspected = dict.fromkeys(self.suspected, 0.0)
+        super()._watch_a_suspect()
 
 
 class Boastful(Viewstamped):
@@ -611,10 +616,41 @@ def test_joiners_that_crashing_members_gave_different_views_do_not_both_stay(mon
 
 @pytest.mark.parametrize(
     ("mutant", "seeds"),
-    [(FormerSequencers, 300), (Secretive, 200), (Loyal, 200), (Unfaithful, 1500), (Boastful, 1500)],
+    [(FormerSequencers, 300), (Secretive, 200), (Fickle, 200), (Unfaithful, 1500), (Boastful, 1500)],
 )
 def test_total_orders_that_survive_crashes_carelessly_break_promises(mutant: type[Process], seeds: int) -> None:
     assert breaks_within(mutant, seeds)
+
+
+def brought_to_a_dead_leader(protocol: type[Viewstamped]) -> list[list[str]]:
+    """b has crashed, and a, c and d have left a term of it; e does not know, asks them for b's next term, and crashes.
+
+    Returns what those who are left deliver of a message that is published then.
+    """
+    stepper = Stepper(protocol, Setup(tuple("abcde"), {"all": tuple("abcde")}, crashes=True))
+    stepper.suspect("d", "a")
+    stepper.settle()
+    stepper.crash("b")
+    for process in "acd":
+        stepper.suspect(process, "b")
+    stepper.settle()
+    for other in "cde":
+        stepper.suspect("a", other)
+        stepper.settle()
+    stepper.suspect("e", "a")
+    for process in "acd":
+        stepper.receive(process, "e")
+    stepper.crash("e")
+    for process in "acd":
+        stepper.suspect(process, "e")
+    stepper.publish("c", message_id="m")
+    stepper.settle(alarms=True)
+    return [stepper.delivered(process) for process in "acd"]
+
+
+def test_a_suspected_leader_that_is_silent_is_left_also_for_the_second_time() -> None:
+    assert brought_to_a_dead_leader(Viewstamped) == [["m"]] * 3
+    assert brought_to_a_dead_leader(Loyal) == [[]] * 3
 
 
 def two_changes_of_leader(protocol: type[Viewstamped]) -> dict[str, list[str]]:
