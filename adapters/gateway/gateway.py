@@ -27,7 +27,7 @@ from adapters.gateway.regions import check_visible
 from adapters.gateway.replaycache import ReplayCache
 from adapters.gateway.revocations import Revocation
 from adapters.gateway.settings import GatewaySettings
-from adapters.gateway.states import is_state
+from adapters.gateway.states import is_presence, is_state
 from sequencing.errors import GamecastError, InvalidName
 from sequencing.names import GUEST, check_connection_name, check_own_name
 
@@ -221,7 +221,7 @@ class Gateway:
     def delivered(self, batch: Sequence[Any]) -> None:
         """Pass the events and gaps of a batch to all taps."""
         for tap in self.taps:
-            tap([item for item in batch if not is_state(item)])
+            tap([item for item in batch if not is_state(item) and not is_presence(item)])
 
     async def look_after(self) -> None:
         """End the sessions and streams whose tokens are no longer valid."""

@@ -22,7 +22,7 @@ from adapters.gateway.grants import Bucket
 from adapters.gateway.messages import message_id
 from adapters.gateway.parked import ParkedSession
 from adapters.gateway.refusal import Close, Code, Refusal
-from adapters.gateway.states import RegionState, keys_in, opened
+from adapters.gateway.states import RegionState, is_presence, keys_in, opened
 
 REPLIES_MAX = 1_024
 UPDATES_MAX = 10_000
@@ -187,7 +187,7 @@ class Outbox:
         if isinstance(item, RegionState):
             self._tell_state(item, place)
             return
-        if not isinstance(item, self._gateway.access.event_type) and not hasattr(item, "is_here"):
+        if not isinstance(item, self._gateway.access.event_type) and not is_presence(item):
             self._gateway.metrics.gap()
         # A region that was joined only for a retry is not sent, and not named.
         if (seen := visible(item, self._caller.regions)) is not None:

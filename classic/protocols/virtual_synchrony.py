@@ -23,8 +23,12 @@ except the crashed ones, have reported the same. (So its own suspicions have to 
 
 If crash reports overtake the views of the crashed, a joiner may know of no member any more whose report it could trust,
 while another joiner has installed the view. So a process that has installed its first view reports it to those that
-join with it. A joiner that learns in this way that it cannot install gives up: it says so to all, who remove it. If two
-joiners have installed different first views, by members that have all crashed, the one with the greater name gives up.
+join with it. A joiner that learns in this way that it cannot install gives up: it says so to all, who remove it.
+
+Two joiners may also have installed different first views, by members that have all crashed. So Flushes and decisions
+name the members of the view that they end, and nothing is taken from a process that was in another view of this number.
+The two tell each other: a process that is not in the other's view gives up; if each is in the view of the other, one of
+the smaller view does.
 
 The last messages of a removed process are delivered by all or by none. A process that was removed though it is alive
 (it was too slow) learns of it from the first Flush that names it, and stops: forcible removal is how a wrong suspicion
@@ -60,6 +64,7 @@ class Flush:
     """The state of a member at the end of a view."""
 
     view: int
+    members: tuple[str, ...]
     leaving: tuple[str, ...]
     joining: tuple[str, ...]
     received: tuple[Data, ...]
@@ -75,6 +80,8 @@ class Decided:
     members: tuple[str, ...]
     joining: tuple[str, ...]
     received: tuple[Data, ...]
+    before: tuple[str, ...] = ()
+    """The members of the view that it follows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +134,7 @@ class VirtualSynchrony(Joinable):
         """Leave, and stop."""
         if self.view:
             self._learn(leaving=[self.name])
-            self._halt("left")
+            self._give_up("left")
         else:
             self._give_up("left before its first view")
         return self._finish_step()
@@ -145,30 +152,34 @@ class VirtualSynchrony(Joinable):
         if self.halted:
             return
         match packet:
-            case Flush(view, leaving) if self.name in leaving and source != self.name:
+            case Flush(view, _, leaving) if self.name in leaving and source != self.name:
                 self._halt(f"removed from view {view + 1} by {source}")
             case Data(view) | Flush(view) if view > self.view:
                 self.ahead.append((source, packet))
             case Data(view) | Flush(view) if view == self.view and source not in self.members_now:
-                pass  # it was removed, and has continued without knowing it yet
+                self.send(source, self.decisions[view])  # it was removed, and has continued without knowing it yet
+            case Flush(view, members) if view == self.view and members != self.members_now:
+                self._differ(source, view, members)
             case Data(view, number) if view == self.view:
                 self.received[source, number] = packet
                 if not self._is_flushing():
                     self.on_data(packet)
             case Flush(view) if view < self.view:
-                self.send(source, self.decisions[view + 1])
-            case Flush(_, leaving, joining):
+                if view + 1 in self.decisions:
+                    self.send(source, self.decisions[view + 1])
+            case Flush(_, _, leaving, joining):
                 self.flushes[source] = packet
                 self._learn(leaving=leaving, joining=joining)
                 self._finish_flush()
             case Decided() if self.view == 0:
                 self.offers[source] = packet
                 self._accept_offer()
-            case Decided(view, _, joining) if source in joining and self._contradicts(packet):
-                if source < self.name:
-                    self._give_up(f"{source} has installed another view {view}: join under another name")
-                else:
-                    self.send(source, self.decisions[view])
+            case Decided(view, members) if view in self.decisions and self.decisions[view].members != members:
+                self._differ(source, view, members)
+            case Decided(view, before=before) if (
+                view - 1 in self.decisions and self.decisions[view - 1].members != before
+            ):
+                self._differ(source, view - 1, before)
             case Decided(view) if view == self.view + 1 and source in set(self.members_now) - self.leaving:
                 self._install(packet)
             case Join():
@@ -209,7 +220,7 @@ class VirtualSynchrony(Joinable):
             self._flush()
 
     def _flush(self) -> None:
-        flush = Flush(self.view, *self._changes(), tuple(self.received.values()), self.order())
+        flush = Flush(self.view, self.members_now, *self._changes(), tuple(self.received.values()), self.order())
         self.send_all(self.members_now, flush)  # to those who leave as well: they may not know it
 
     def _finish_flush(self) -> None:
@@ -223,7 +234,7 @@ class VirtualSynchrony(Joinable):
         order = dict.fromkeys((*longest, *sorted(received)))
         last = tuple(received[key] for key in order if key in received)
         members = tuple(p for p in self.setup.processes if p in staying or (p in joining and p not in leaving))
-        self._install(Decided(self.view + 1, members, joining, last))
+        self._install(Decided(self.view + 1, members, joining, last, self.members_now))
 
     def _accept_offer(self) -> None:
         for offer in self.offers.values() if self.view == 0 else ():
@@ -239,16 +250,21 @@ class VirtualSynchrony(Joinable):
         asked = set(offer.members) - set(offer.joining) - self.leaving
         return self.view == 0 and not asked and source in offer.joining and source not in self.leaving
 
-    def _contradicts(self, other: Decided) -> bool:
-        """Whether a joiner reports another view than the one in which this process has joined."""
-        mine = self.decisions.get(other.view)
-        return mine is not None and self.name in mine.joining and mine.members != other.members
+    def _differ(self, source: str, view: int, members: tuple[str, ...]) -> None:
+        """Another process has installed a view of which this one has installed another: tell it, or give up."""
+        mine = self.decisions[view]
+        is_counted_on = source in self.members_now and source not in self.leaving
+        if is_counted_on and (self.name not in members or (len(members), members) > (len(mine.members), mine.members)):
+            self._give_up(f"{source} has installed another view {view}: join under another name")
+        else:
+            self.send(source, mine)
 
     def _install(self, decided: Decided) -> None:
         if self.name not in decided.members:
             self._halt(f"removed from view {decided.view}")
             return
         self.send_all((p for p in decided.joining if p != self.name), decided)
+        self.send_all((p for p in self.members_now if p not in decided.members), decided)
         if self.view:
             for data in decided.received:
                 self._deliver_once(data.message)

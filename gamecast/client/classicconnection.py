@@ -174,6 +174,8 @@ class ClassicClient:
         self._out: deque[Handed] = deque()
         self._changed = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
+        self._stopped: Halt | None = None
+        """Why this process is a member no longer, and cannot be one again."""
         self.absent: dict[str, float] = {}
         """Processes of groups of this one that have not been heard of for `ABSENT_S`: for how many seconds by now."""
 
@@ -209,6 +211,8 @@ class ClassicClient:
         """Publish without waiting; arguments and errors as `publish`."""
         if not self._tasks:
             raise NotConnected("the process is not open: use `async with classic.connect(...)`")
+        if self._stopped is not None:
+            raise NotConnected(f"{self.name} takes part no longer: {self._stopped.reason}")
         setup = self._machine.setup  # its groups may have changed
         members = setup.members(group)
         if not (setup.open_groups or self.name in members or isinstance(self._machine, Joinable)):
@@ -222,7 +226,15 @@ class ClassicClient:
         return message
 
     def suspect(self, process: str) -> None:
-        """Report to the protocol that another process has crashed."""
+        """Report to the protocol that another process has crashed.
+
+        Raises `UsageError` if it is no other process, or if the protocol takes no such reports.
+        """
+        if Assumption.CRASHES_REPORTED not in self._protocol.assumes:
+            able = ", ".join(n for n, kind in PROTOCOLS.items() if Assumption.CRASHES_REPORTED in kind.assumes)
+            raise UsageError(f"{self._protocol.title} takes no reports of crashes; these do: {able}")
+        if process == self.name or process not in self.setup.processes:
+            raise UsageError(f"suspect() names another one of {', '.join(self.setup.processes)}, not {process!r}")
         self._inbox.put_nowait(Suspicion(process))
 
     def join(self, at: str = "") -> None:
@@ -232,6 +244,11 @@ class ClassicClient:
         other process.
         """
         self._require_joinable()
+        if self._stopped is not None:
+            raise NotConnected(
+                f"{self.name} takes part no longer ({self._stopped.reason}), and cannot come back under this name with "
+                f"{self._protocol.title}"
+            )
         if at and (at == self.name or at not in self.setup.processes):
             raise UsageError(
                 f"{self.name} cannot join at {at!r}: name another one of {', '.join(self.setup.processes)}"
@@ -246,9 +263,13 @@ class ClassicClient:
     def regroup(self, *, joins: Iterable[str] = (), leaves: Iterable[str] = ()) -> None:
         """Ask to join and leave groups, with a protocol for several groups that change; raises `UsageError` if not."""
         if not isinstance(self._machine, Regrouping):
-            able = ", ".join(name for name, kind in PROTOCOLS.items() if issubclass(kind, Regrouping))
+            several, one = (
+                ", ".join(name for name, kind in PROTOCOLS.items() if issubclass(kind, changing))
+                for changing in (Regrouping, Joinable)
+            )
             raise UsageError(
-                f"the groups of {self._protocol.title} are fixed; processes join and leave groups with {able}"
+                f"the groups of {self._protocol.title} are fixed; processes join and leave groups with {several}, and "
+                f"one group of all with {one}"
             )
         for groups, joining in ((tuple(joins), True), (tuple(leaves), False)):
             if groups:
@@ -269,6 +290,8 @@ class ClassicClient:
     async def take(self) -> Handed | None:
         """Return the next delivery, None when the process is closed. A cancelled call takes nothing."""
         while not self._out:
+            if self._stopped is not None:
+                return None
             for task in self._tasks:
                 if task.done() and not task.cancelled():
                     task.result()
@@ -347,6 +370,8 @@ class ClassicClient:
                     self._out.append(message)
                 case Gap() | Install() | Halt() | Scheduled():
                     self._out.append(effect)
+                    if isinstance(effect, Halt) and not effect.left:
+                        self._stopped = effect
         self._changed.set()
         if packets:
             await self._mailbox.send(packets)

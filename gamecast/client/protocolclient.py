@@ -192,7 +192,10 @@ class ProtocolClient:
         return Receipt(region, EPOCH, self._published[region])
 
     def suspect(self, process: str) -> None:
-        """Report to the protocol that another process has crashed."""
+        """Report to the protocol that another process has crashed.
+
+        Raises `UsageError` if it is no other process, or if the protocol takes no such reports.
+        """
         self._working().suspect(process)
 
     def __aiter__(self) -> Self:
@@ -221,9 +224,10 @@ class ProtocolClient:
                     return Gap(region, EPOCH, number, number, f"{self.protocol} gave up waiting for what is missing")
                 case protocols.Install() as view:
                     return view
+                case protocols.Halt() if self._left:
+                    raise StopAsyncIteration
                 case protocols.Halt(left=True):
-                    if self._left:
-                        raise StopAsyncIteration
+                    continue
                 case protocols.Halt(reason):
                     raise NotConnected(f"the others went on without this process: {reason}")
                 case protocols.Scheduled():

@@ -324,7 +324,7 @@ class EmptyFlushes(VirtualSynchrony):
     """Tells the changes and not the messages."""
 
     def _flush(self) -> None:
-        self.send_all(self.members_now, vs.Flush(self.view, *self._changes(), ()))
+        self.send_all(self.members_now, vs.Flush(self.view, self.members_now, *self._changes(), ()))
 
 
 class HastyViews(VirtualSynchrony):

@@ -47,6 +47,13 @@ export class GamecastError extends Error {
 const failure = (code, message, more) => new GamecastError({ code, message, ...more });
 const uncertain = (message) => failure("uncertain", `${message}: it may or may not have been published`, { definite: false });
 
+const OPTIONS = ["token", "tokenTimeoutMs", "name", "batchMs", "messageBytesMax", "unansweredMax", "queueMax", "connectTimeoutMs", "WebSocket"];
+/** Refuse what a call does not know: a misspelt condition must not be none. */
+const refuseUnknown = (call, unknown) => {
+  const [name] = Object.keys(unknown);
+  if (name !== undefined) throw new TypeError(`${call} has no option ${name}`);
+};
+
 /** Connect to a gateway, or to one of several of the same network. */
 export function connect(urls, options = {}) {
   return new Client(urls, options);
@@ -238,6 +245,7 @@ export class Client {
   constructor(urls, options = {}) {
     this.#urls = (Array.isArray(urls) ? urls : [urls]).map(socketAddress);
     if (this.#urls.length === 0) throw new TypeError("connect() needs the URL of a gateway: pass one, or a list of them");
+    refuseUnknown("connect()", Object.fromEntries(Object.entries(options).filter(([name]) => !OPTIONS.includes(name))));
     this.#options = options;
     /** The name that other clients see as the sender; the gateway chooses one if none was given. */
     this.name = options.name ?? null;
@@ -271,7 +279,8 @@ export class Client {
 
   /** Join regions; resolves with region → position when all later events will be delivered.
    *  With state, the keys of each region come first, as one item with `state` in its place among the events. */
-  subscribe(regions, { since = null, state = false, presence = null } = {}) {
+  subscribe(regions, { since = null, state = false, presence = null, ...unknown } = {}) {
+    refuseUnknown("subscribe()", unknown);
     return this.#call(this.#joining, (id) => {
       if (presence !== null && since !== null) throw failure("malformed", "presence begins with the state: not with since");
       state ||= presence !== null;
@@ -309,7 +318,8 @@ export class Client {
   /** Publish any JSON, or a Uint8Array; resolves with {region, position} when the event is durable.
    *  With a key, the event sets it, or deletes it with the payload null; onlyIf: where the key must have been set last.
    *  A list of regions: to all of them at once, or to none; resolves with positions, too, and onlyIf is {region: {key: …}}. */
-  publish(region, payload, { key = null, onlyIf } = {}) {
+  publish(region, payload, { key = null, onlyIf, ...unknown } = {}) {
+    refuseUnknown("publish()", unknown);
     return this.#call(this.#publishes, (id) => {
       if (this.#publishes.size >= (this.#options.unansweredMax ?? 10_000)) {
         throw failure("busy", "too many publishes wait: publish more slowly", { retriable: true });

@@ -57,6 +57,17 @@ def tell(player: asyncio.subprocess.Process, line: str) -> None:
     player.stdin.write(f"{line}\n".encode())
 
 
+async def until_quiet(logs: list[Path]) -> None:
+    """Return when no log has grown for some time."""
+    before = [-1]
+    for _ in range(100):
+        now = [log.stat().st_size for log in logs]
+        if now == before:
+            return
+        before = now
+        await asyncio.sleep(QUIET_S)
+
+
 @pytest.mark.parametrize("protocol", SURVIVING)
 async def test_those_who_are_left_keep_what_the_protocol_declares(
     protocol: str, shared_redis: EmbeddedServer, tmp_path: Path
@@ -77,9 +88,7 @@ async def test_those_who_are_left_keep_what_the_protocol_declares(
         for name in left:
             tell(started[name], "stop")
         logs = [tmp_path / f"{name}.jsonl" for name in FIVE]
-        sizes: list[int] = []
-        while sizes != (sizes := [log.stat().st_size for log in logs]):
-            await asyncio.sleep(QUIET_S)
+        await until_quiet(logs)
         await asyncio.gather(*(started[name].communicate(b"") for name in left))
     for victim in KILLED:
         log = tmp_path / f"{victim}.jsonl"

@@ -368,3 +368,28 @@ async def test_calls_at_a_dead_address_are_refused_with_a_reason_and_the_client_
             assert await anext(lines) == {"region": "river", "joined": ["river"]}
         assert await anext(lines) == {"waits": "waits"}
         assert await process.wait() == 0
+
+
+UNKNOWN = """
+import { connect } from "%s";
+const said = [];
+const attempt = (call) => {
+  try { call(); said.push("taken"); } catch (error) { said.push([error.name, error.message]); }
+};
+const game = connect("ws://127.0.0.1:9");
+attempt(() => connect("ws://127.0.0.1:9", { tokn: "x" }));
+attempt(() => game.publish("forest", 1, { only_if: { sword: null } }));
+attempt(() => game.subscribe("forest", { states: true }));
+game.close();
+console.log(JSON.stringify(said));
+"""
+
+
+async def test_an_option_that_is_misspelt_is_refused_and_not_left_out(tmp_path: Path) -> None:
+    script = tmp_path / "unknown.mjs"
+    script.write_text(UNKNOWN % (CLIENT / "gamecast.js").as_uri(), encoding="utf-8")
+    assert await printed(*node(), script, seconds=20) == [
+        ["TypeError", "connect() has no option tokn"],
+        ["TypeError", "publish() has no option only_if"],
+        ["TypeError", "subscribe() has no option states"],
+    ]

@@ -8,6 +8,7 @@ from typing import Any
 
 import gamecast
 from adapters.embedded.server import EmbeddedServer
+from adapters.gateway.dashboard.routes import dashboard
 from tests.integration.gateway.test_gateway_javascript import CLIENT, node, printed
 from tests.integration.gateway_clients import Socket, running_gateway
 from tests.patience import patience
@@ -34,7 +35,7 @@ async def until(socket: Socket, wanted: list[Any]) -> None:
 
 async def test_players_see_who_comes_and_goes_in_order_with_the_events(redis_server: EmbeddedServer) -> None:
     async with (
-        running_gateway(redis_server.url, keep_s=0.2) as running,
+        running_gateway(redis_server.url, keep_s=0.2, extensions=(dashboard(redis_server.url),)) as running,
         gamecast.connect(redis_server.url, name="server") as server,
         Socket.open(running.url, name="ana") as ana,
     ):
