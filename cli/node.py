@@ -14,6 +14,12 @@ from cli.daemons import Stop, once_there, run_until_stopped, wait_option
 from gamecast.errors import UnknownScheme, Unreachable
 
 
+UNREAD = (
+    "{name}: this user may not read whether its Redis syncs each write, so the node counts as one that may lose data; "
+    "say --keeps-all if it has appendfsync always"
+)
+
+
 @click.command()
 @click.option("--name", required=True, help="The node's name in plans, e.g. n1. Nodes are laid out in name order.")
 @click.option("--redis", "redis_url", required=True, help="URL of the Redis that hosts this node: see below.")
@@ -104,15 +110,18 @@ async def _run(name: str, redis_url: str, control_url: str, may_lose: bool | Non
     stored_url = stored_for_all(redis_url, control_url)
     server = ServerProbe(reached_url, name)
     network = RedisNetwork(control_url, ordering="acyclic", retention_events=1)
+    loses = may_lose
 
     async def register() -> None:
+        nonlocal loses
         described = await server.describe()
         if described.loading:
             raise Unreachable(f"Redis at {redacted(redis_url)} is still loading its data.")
         await network.open()
-        await network.register_node(
-            name, stored_url, may_lose=not described.keeps_all if may_lose is None else may_lose
-        )
+        loses = not described.keeps_all if may_lose is None else may_lose
+        if may_lose is None and described.append_only and described.appendfsync is None:
+            click.echo(UNREAD.format(name=name), err=True)
+        await network.register_node(name, stored_url, may_lose=loses)
 
     try:
         await once_there(register, wait_s=wait_s, stop=stop)
@@ -123,6 +132,7 @@ async def _run(name: str, redis_url: str, control_url: str, may_lose: bool | Non
         return
     relays = RedisRelays(control_url, frozenset({name}))
     relays.start()
-    click.echo(f"node {name} at {redacted(redis_url)} is registered and relays", err=True)
+    counts = "; it counts as one that may lose data in a restart" if loses else ""
+    click.echo(f"node {name} at {redacted(redis_url)} is registered and relays{counts}", err=True)
     await stop.wait()
     await relays.stop()
