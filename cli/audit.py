@@ -71,7 +71,7 @@ def audit(context: click.Context, files: Sequence[Path], *, published: Path | No
     verdict = replace(judge(history), deliveries=sum(len(each.events) for each in logs.sequences))
     if expected is not None:
         verdict = _with_losses(verdict, logs, expected)
-    unknown = tuple(_unknown(logs))
+    unknown = (*_unknown(logs), *_beyond_recording(logs, expected or ()))
     compared = compare_pairs(history) if pairs else None
     if as_json:
         report = {**verdict.as_dict(), "files": len(found), "index_gaps": logs.index_gaps, "fine": verdict.fine}
@@ -98,9 +98,41 @@ def _with_losses(verdict: Verdict, logs: DeliveryLogs, expected: Sequence[Publis
     """
     whole = [each for each in logs.sequences if each.subscriber not in logs.partial]
     stays = [stay for stay in logs.stays if stay.subscriber not in logs.partial]
-    of_whole = judge_stays(whole, stays, expected) if logs.stays else judge(whole, published=expected)
+    unrecorded = frozenset().union(*_unrecorded(logs, expected).values())
+    if logs.stays:
+        of_whole = judge_stays(whole, stays, expected, unrecorded=unrecorded)
+    else:
+        of_whole = judge(whole, published=expected)
     examples = [each for each in of_whole.examples if each.kind in ("lost", "unexpected")]
     return replace(verdict, lost=of_whole.lost, unexpected=of_whole.unexpected, examples=(*verdict.examples, *examples))
+
+
+def _unrecorded(logs: DeliveryLogs, expected: Sequence[Published]) -> dict[str, set[str]]:
+    """Return sender → events that it may have published without a record of it.
+
+    So are those of a server that was killed, whose last rows are missing, and those of a sender that recorded nothing
+    at all: a gateway, or a server without ``record``. Only servers with stays record what they publish.
+    """
+    if not logs.stays:
+        return {}
+    published = {each.event for each in expected}
+    delivered: dict[str, set[str]] = {}
+    for sequence in logs.sequences:
+        for event, sender in zip(sequence.events, sequence.senders, strict=True):
+            delivered.setdefault(sender, set()).add(event)
+    recording = {sequence.subscriber for sequence in logs.sequences} | {stay.subscriber for stay in logs.stays}
+    return {
+        sender: events - published
+        for sender, events in delivered.items()
+        if sender in logs.unended or (sender not in recording and events.isdisjoint(published))
+    }
+
+
+def _beyond_recording(logs: DeliveryLogs, expected: Sequence[Published]) -> Iterator[str]:
+    unrecorded = {sender: events for sender, events in _unrecorded(logs, expected).items() if events and expected}
+    if unrecorded:
+        count = _count(sum(map(len, unrecorded.values())), "event")
+        yield f"{count} of senders whose publishing was not recorded, or not to its end: {_few(sorted(unrecorded))}"
 
 
 def _unknown(logs: DeliveryLogs) -> Iterator[str]:

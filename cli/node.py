@@ -13,7 +13,6 @@ from adapters.urls import Durability, OwnOptions, as_user_of, own_options, redac
 from cli.daemons import Stop, once_there, run_until_stopped, wait_option
 from gamecast.errors import UnknownScheme, Unreachable
 
-
 UNREAD = (
     "{name}: this user may not read whether its Redis syncs each write, so the node counts as one that may lose data; "
     "say --keeps-all if it has appendfsync always"

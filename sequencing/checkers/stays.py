@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 
 from sequencing.checkers import DeliverySequence, Offence, Published, Verdict, judge
@@ -54,12 +55,14 @@ def judge_stays(
     published: Iterable[Published],
     *,
     publication_order: Mapping[str, Sequence[str]] | None = None,
+    unrecorded: AbstractSet[str] = frozenset(),
 ) -> Verdict:
     """Judge the deliveries of servers that roam (those with a stay) and of servers that do not.
 
     Order, cycles and repetitions are judged over all alike. A server without a stay must deliver everything of the
     regions of which it delivered anything. An event is unexpected if it was not published to that region or, for a
-    server that roams, was delivered outside all stays there. Each is counted once for each server.
+    server that roams, was delivered outside all stays there. Each is counted once for each server. ``unrecorded``:
+    events that may have been published although ``published`` has them not; servers that roam may deliver them.
     Raises what `judge` raises, and `InvalidInput` for an event without position if any server roams.
     """
     published, stays = list(published), list(stays)
@@ -69,7 +72,7 @@ def judge_stays(
     order = _in_order(published) if roaming else {}
     seen = {each.subscriber: _Seen.of(each) for each in sequences if each.subscriber in roaming}
     lost = [offence for stay in stays for offence in _losses(stay, order, seen)]
-    strange = [offence for each in seen.values() for offence in _unexpected(each, stays, order)]
+    strange = [offence for each in seen.values() for offence in _unexpected(each, stays, order, unrecorded)]
     examples = [*verdict.examples]
     for kind, offences in (("lost", lost), ("unexpected", strange)):
         examples += [each for each in (*staying.examples, *offences) if each.kind == kind][:1]
@@ -142,7 +145,9 @@ def _losses(stay: Stay, order: Mapping[str, _Region], seen: Mapping[str, _Seen])
             yield Offence("lost", (each.event,), (stay.region,), (stay.subscriber,))
 
 
-def _unexpected(seen: _Seen, stays: Iterable[Stay], order: Mapping[str, _Region]) -> Iterator[Offence]:
+def _unexpected(
+    seen: _Seen, stays: Iterable[Stay], order: Mapping[str, _Region], unrecorded: AbstractSet[str]
+) -> Iterator[Offence]:
     expected: dict[str, set[str]] = {}
     for stay in stays:
         if stay.subscriber == seen.subscriber and stay.region in order:
@@ -150,5 +155,5 @@ def _unexpected(seen: _Seen, stays: Iterable[Stay], order: Mapping[str, _Region]
             expected.setdefault(stay.region, set()).update(event for event in seen.during(stay) if event in here)
     for region, (events, _) in seen.regions.items():
         for event in dict.fromkeys(events):
-            if event not in expected.get(region, ()):
+            if event not in expected.get(region, ()) and event not in unrecorded:
                 yield Offence("unexpected", (event,), (region,), (seen.subscriber,))

@@ -131,6 +131,29 @@ def test_of_a_server_that_was_killed_nothing_is_due_after_its_last_line(tmp_path
     assert (result.exit_code, json.loads(result.stdout)["lost"]) == (1, 2)
 
 
+@pytest.mark.parametrize(("sender", "status", "unexpected"), [("killed", 4, 0), ("guest", 4, 0), ("s1", 1, 1)])
+def test_what_was_not_recorded_may_have_been_published(
+    tmp_path: Path, sender: str, status: int, unexpected: int
+) -> None:
+    published = tmp_path / "published"
+    published.write_text('{"event": "a1", "region": "a", "position": "1-1", "published_at_ns": 1}\n')
+    stay = {"stay": "a", "from": 0, "joined_at_ns": 0}
+    for subscriber, is_open in (("s1", False), ("killed", True)):
+        rows: list[dict[str, object]] = [
+            {"subscriber": subscriber, "index": n, "event": event, "region": "a", "sender": who}
+            for n, (event, who) in enumerate([("a1", "s1"), ("a2", sender)])
+        ]
+        end = {"open": True} if is_open else {"to": 2}
+        rows = [*(rows[:1] if is_open else rows), {"subscriber": subscriber, **stay, **end}]
+        (tmp_path / f"{subscriber}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    logs = [tmp_path / "s1.jsonl", tmp_path / "killed.jsonl"]
+    result = run(*logs, "--published", published, "--json")
+    found = json.loads(result.stdout)
+    assert (result.exit_code, found["unexpected"]) == (status, unexpected)
+    reason = f"1 event of senders whose publishing was not recorded, or not to its end: {sender}"
+    assert (reason in found["unknown"]) is (status == CANNOT_TELL)
+
+
 def test_a_stay_that_ends_behind_the_last_line_shows_that_lines_are_missing(tmp_path: Path) -> None:
     file = record(tmp_path, "s1", "a1 a2")
     stay = {"subscriber": "s1", "stay": "a", "from": 0, "to": 9}

@@ -182,6 +182,7 @@ WORK = {
 }
 
 
+@pytest.mark.skipif(sys.version_info >= (3, 12), reason="not every opcode is reported from Python 3.12 on")
 @pytest.mark.parametrize("what", WORK)
 def test_what_a_session_does_does_not_grow_with_its_regions(what: str) -> None:
     make, nodes = WORK[what]
