@@ -130,6 +130,10 @@ class State(_AState):
 
     It comes once for each call of ``subscribe(…, state=True)``. On several nodes it may come in parts, each of some
     regions: of those that enter the network at one node, or are joined later than others.
+
+    ``values``: region → key → the last event that named it, with `Event.replayed` set. ``positions``: region → the
+    position that its state is as of, to resume from. ``present``: region that is subscribed to with presence → name →
+    what it says of itself. ``incomplete``: regions whose node may have lost keys: one that is not here may be set.
     """
 
     if not TYPE_CHECKING:
@@ -175,6 +179,8 @@ class Presence(_AState):
 
     After a leave, nothing that was published in that stay comes any more. A second arrival without a leave: a newer
     connection of the same name.
+
+    ``region``; ``name``: who; ``is_here``: it arrives, or leaves; ``info``: what it says of itself, or had said.
     """
 
     if not TYPE_CHECKING:

@@ -285,6 +285,7 @@ def _regions(examined: Examination) -> Iterator[Finding]:
     stuck: list[str] = []
     slow: list[str] = []
     behind: list[str] = []
+    unknown = [name for name, region in second.items() if region.last is None or region.drawn is None]
     for before in examined.first.regions:
         after = second.get(before.name)
         if after is None or after.epoch != before.epoch or before.last is None or before.drawn is None:
@@ -307,7 +308,10 @@ def _regions(examined: Examination) -> Iterator[Finding]:
     if slow:
         seen = f"{named(slow)}: events take more than {examined.apart_s:g} s to reach the egress"
         yield Finding("warning", "regions", seen, "the nodes or relays cannot keep up: publish less, or use more nodes")
-    if second and not (behind or stuck or slow):
+    if unknown:
+        seen = f"{named(sorted(unknown))}: it is unknown whether accepted events have reached the egress"
+        yield Finding("warning", "regions", seen, "see what the nodes on their paths lack: gamecast status --regions")
+    if second and not (behind or stuck or slow or unknown):
         yield Finding(
             "ok", "regions", f"all accepted events of {counted(len(second), 'region')} have reached the egress"
         )

@@ -15,7 +15,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "clients").glob("*/README.md"))]
-BLOCK = re.compile(r"^ *```python[^\n]*\n.*?^ *```", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(r"^ *```py(?:thon)?\n.*?^ *```", re.MULTILINE | re.DOTALL)
 SIGNATURES = "api.md"
 """A page of signatures, not of programs."""
 AROUND = """\

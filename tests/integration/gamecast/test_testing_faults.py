@@ -238,4 +238,4 @@ def test_the_example_of_the_docs_runs(tmp_path: Path) -> None:
     exec(compile(example, "docs/testing.md", "exec"), scope)
     test = scope["test_gaps_reach_the_handler"]
     assert callable(test)
-    asyncio.run(test())
+    test()
