@@ -34,7 +34,7 @@ from dataclasses import dataclass
 from classic.protocols.process import CAUSALLY, TOTALLY, Alarm, Guarantee, Message, Process, unknown
 from classic.protocols.setup import Assumption
 
-SILENCE_MS, SILENCE_MS_MAX = 50.0, 1_600.0
+SILENCE_MS, SILENCE_MS_MAX = 50.0, 60_000.0
 """How long a suspected leader may be silent, when it leads for the second time, and at most."""
 
 
