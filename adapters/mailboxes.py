@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from adapters.redis.connection import RedisConnection, Script
-from sequencing.errors import NetworkError
+from sequencing.errors import NetworkError, OtherSideError
 
 Packet = tuple[str, bytes]
 """When sending: the receiver and the data; when receiving: the sender and the data."""
@@ -26,6 +26,8 @@ RETRY_S = 0.1
 APPEND = Script(
     b"""
     -- KEYS: the last numbers, then mailboxes. ARGV: the sender; then for each packet its mailbox's place, number, data.
+    -- Returns how many are new.
+    local new = 0
     for i = 2, #ARGV, 3 do
         local box, number = KEYS[tonumber(ARGV[i])], tonumber(ARGV[i + 1])
         local link = ARGV[1] .. ' ' .. box
@@ -36,9 +38,10 @@ APPEND = Script(
         if number == last + 1 then
             redis.call('XADD', box, '*', 's', ARGV[1], 'd', ARGV[i + 2])
             redis.call('HSET', KEYS[1], link, number)
+            new = new + 1
         end
     end
-    return 'OK'
+    return new
     """,
     "append",
 )
@@ -115,18 +118,30 @@ class RedisMailbox:
         self._last_read = b"0"
 
     async def send(self, packets: Sequence[Packet]) -> None:
-        """Put packets into the receivers' mailboxes; retry while the server is unreachable."""
+        """Put packets into the receivers' mailboxes; retry while the server is unreachable.
+
+        Raises `OtherSideError` if another process of this name has sent packets in this network: they would be taken
+        for that one's.
+        """
         keys = [self._key("numbers"), *dict.fromkeys(self._box(to) for to, _ in packets)]
         arguments: list[object] = [self._owner]
         for to, data in packets:
             self._sent[to] += 1
             arguments += [keys.index(self._box(to)) + 1, self._sent[to], data]
+        is_repeated = False
         while True:
             try:
-                await self._writer.run(APPEND, keys, *arguments)
-                return
+                new = int(await self._writer.run(APPEND, keys, *arguments))
             except NetworkError:
+                is_repeated = True
                 await asyncio.sleep(RETRY_S)
+            else:
+                if new < len(packets) and not is_repeated:
+                    raise OtherSideError(
+                        f"another process called {self._owner} has sent in the network {self._network!r}: a network is "
+                        "used once, choose another name for this one"
+                    )
+                return
 
     async def receive(self) -> list[Packet]:
         """Wait for packets, even while the server is unreachable."""

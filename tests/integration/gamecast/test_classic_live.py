@@ -8,6 +8,7 @@ import sys
 from collections.abc import Mapping
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -21,7 +22,7 @@ from classic.protocols.catalogue import PROTOCOLS
 from classic.protocols.process import Deliver, Install, Message, Process
 from classic.protocols.setup import Assumption, Setup
 from gamecast.client import classicconnection as classic
-from gamecast.errors import NotConnected, OtherSideError, UnknownScheme, UsageError
+from gamecast.errors import NotConnected, OtherSideError, UnknownScheme, Unreachable, UsageError
 from laboratory.protocols.executionlog import read_execution
 from tests.events import next_event, take
 from tests.integration.classic_player import EACH as EACH_OF_PLAYERS
@@ -419,17 +420,44 @@ async def test_a_total_order_goes_on_when_who_orders_is_gone(protocol: str, shar
     assert seen["p2"] == seen["p3"] == seen["p4"] == seen["p5"]
 
 
-async def test_a_batch_that_is_sent_again_arrives_once(shared_redis: EmbeddedServer) -> None:
+async def test_a_second_process_of_a_name_in_a_network_is_told(shared_redis: EmbeddedServer) -> None:
+    network = uuid4().hex
+    async with patience(20):
+        for round_of in range(2):
+            clients = [
+                classic.connect(shared_redis.url, name=name, protocol="fifo", processes=FIVE[:2], network=network)
+                for name in FIVE[:2]
+            ]
+            async with clients[0] as one, clients[1] as other:
+                message = await one.publish("all", round_of)
+                if round_of == 0:
+                    assert await other.take() == message
+                else:
+                    with pytest.raises(OtherSideError, match=r"called p1 has sent in the network .* is used once"):
+                        while await one.take():
+                            pass
+
+
+async def test_a_batch_that_is_sent_again_arrives_once(
+    shared_redis: EmbeddedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     network = uuid4().hex
     sender, receiver = (RedisMailbox(shared_redis.url, network, name, block_ms=50) for name in ("a", "b"))
     async with patience(10):
         await sender.send([("b", b"one"), ("b", b"two")])
-        sender._sent["b"] = 0  # as if the answer had been lost
-        await sender.send([("b", b"one"), ("b", b"two"), ("b", b"three")])
+        run = sender._writer.run
+
+        async def lose_the_answer(*arguments: Any) -> None:
+            monkeypatch.setattr(sender._writer, "run", run)
+            await run(*arguments)
+            raise Unreachable("the answer is lost")
+
+        monkeypatch.setattr(sender._writer, "run", lose_the_answer)
+        await sender.send([("b", b"three"), ("b", b"four")])
         received: list[tuple[str, bytes]] = []
-        while len(received) < 3:
+        while len(received) < 4:
             received += await receiver.receive()
-    assert received == [("a", b"one"), ("a", b"two"), ("a", b"three")]
+    assert received == [("a", b"one"), ("a", b"two"), ("a", b"three"), ("a", b"four")]
     for mailbox in (sender, receiver):
         await mailbox.close()
 
