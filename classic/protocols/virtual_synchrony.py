@@ -251,10 +251,11 @@ class VirtualSynchrony(Joinable):
         return self.view == 0 and not asked and source in offer.joining and source not in self.leaving
 
     def _differ(self, source: str, view: int, members: tuple[str, ...]) -> None:
-        """Another process has installed a view of which this one has installed another: tell it, or give up."""
+        """Another process has installed another view of this number: give up, or tell it, if it is counted on."""
         mine = self.decisions[view]
-        is_counted_on = source in self.members_now and source not in self.leaving
-        if is_counted_on and (self.name not in members or (len(members), members) > (len(mine.members), mine.members)):
+        if source not in self.members_now or source in self.leaving:
+            return
+        if self.name not in members or (len(members), members) > (len(mine.members), mine.members):
             self._give_up(f"{source} has installed another view {view}: join under another name")
         else:
             self.send(source, mine)
