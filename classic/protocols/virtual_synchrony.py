@@ -27,8 +27,8 @@ join with it. A joiner that learns in this way that it cannot install gives up: 
 
 Two joiners may also have installed different first views, by members that have all crashed. So Flushes and decisions
 name the members of the view that they end, and nothing is taken from a process that was in another view of this number.
-The two tell each other: a process that is not in the other's view gives up; if each is in the view of the other, one of
-the smaller view does.
+The two tell each other, and one gives up: the one that is not in the other's view, if the other is in its own; else the
+one of the smaller view.
 
 The last messages of a removed process are delivered by all or by none. A process that was removed though it is alive
 (it was too slow) learns of it from the first Flush that names it, and stops: forcible removal is how a wrong suspicion
@@ -255,7 +255,9 @@ class VirtualSynchrony(Joinable):
         mine = self.decisions[view]
         if source not in self.members_now or source in self.leaving:
             return
-        if self.name not in members or (len(members), members) > (len(mine.members), mine.members):
+        is_in, has_in = self.name in members, source in mine.members
+        is_smaller = (len(members), members) > (len(mine.members), mine.members)
+        if is_smaller if is_in == has_in else has_in:
             self._give_up(f"{source} has installed another view {view}: join under another name")
         else:
             self.send(source, mine)
