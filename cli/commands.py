@@ -22,6 +22,20 @@ def command_of(name: str) -> click.Command:
     return command
 
 
+def name_variables(command: click.Command, prefix: str) -> None:
+    """Have each option read the environment's variable of its own name, also where its parameter has another one."""
+    prefix = prefix.replace("-", "_").upper()
+    for each in command.params:
+        name = next((option[2:] for option in each.opts if option.startswith("--")), None)
+        if name is not None and each.envvar is None and each.name is not None:
+            by_option, by_parameter = (f"{prefix}_{one.replace('-', '_').upper()}" for one in (name, each.name))
+            if by_option != by_parameter:
+                each.envvar = [by_option, by_parameter]
+    if isinstance(command, click.Group) and not isinstance(command, Commands):
+        for name, below in command.commands.items():
+            name_variables(below, f"{prefix}_{name}")
+
+
 class Commands(click.Group):
     """A group that imports only the subcommand in use: a daemon does not load the demo, and --help loads nothing."""
 
@@ -49,8 +63,13 @@ class Commands(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import and return a command, or None if none has this name."""
+        if cmd_name not in self._lines:
+            return None
         with NotRaised():
-            return self._load(cmd_name) if cmd_name in self._lines else None
+            command = self._load(cmd_name)
+        if ctx.auto_envvar_prefix is not None:
+            name_variables(command, f"{ctx.auto_envvar_prefix}_{cmd_name}")
+        return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the names and their lines, section by section, cut to the width of the terminal."""

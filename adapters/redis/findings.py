@@ -190,7 +190,8 @@ def _node(node: NodeState, before: NodeState, network: NetworkState, *, steady: 
         yield from _installed(node, before, network)
     # Without the control Redis, the whole network is down.
     elsewhere = server.run != network.control.run
-    if elsewhere and node.registered and not (node.may_lose or server.keeps_all or server.loading):
+    is_unread = server.append_only and server.appendfsync is None  # this user may not ask
+    if elsewhere and node.registered and not (node.may_lose or server.keeps_all or server.loading or is_unread):
         yield Finding(
             "warning",
             node.name,

@@ -17,7 +17,7 @@ from adapters.redis.lease import LeaseWatch
 from adapters.redis.ledger import Ledger
 from adapters.redis.past import PAST_KEPT_MS, past_document
 from adapters.redis.rows import pairs
-from adapters.urls import redacted
+from adapters.urls import own_options, redacted
 from sequencing.errors import PlanError, UsageError
 from sequencing.names import check_node_name
 from sequencing.record import Interest, Record
@@ -175,9 +175,14 @@ class LeaderControl(RedisControl):
                 f"a node cannot have the name {SOLE_NODE!r}, which means the control Redis itself: choose another name"
             )
         answer = await self._lead("register", name, url, int(may_lose))
+        if answer != b"ok" and own_options(answer.decode())[0] == own_options(url)[0]:
+            raise UsageError(
+                f"node {name!r} is already registered with other options (replicas, durability, give_up_s), which cannot "
+                "be changed: repeat those, or take another name and another server"
+            )
         if answer != b"ok":
             raise UsageError(
-                f"node {name!r} is already registered at {redacted(answer.decode())}, and its events cannot move to  "
+                f"node {name!r} is already registered at {redacted(answer.decode())}, and its events cannot move to "
                 "another server: choose another name"
             )
 

@@ -322,6 +322,9 @@ async def test_a_node_is_registered_by_what_its_server_may_lose_and_stays_where_
         moved = start("node", "--name", "safe", "--redis", other.url, "--control", url)
         await moved.is_there("is already registered at ")
         assert await moved.ended() == 2
+        changed = start("node", "--name", "safe", "--redis", url, "--control", url, "--give-up-s", "30")
+        await changed.is_there("is already registered with other options")
+        assert await changed.ended() == 2
 
 
 async def test_a_node_whose_server_is_still_loading_is_not_taken_for_one_that_may_lose(start: Start) -> None:
