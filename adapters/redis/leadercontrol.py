@@ -177,8 +177,8 @@ class LeaderControl(RedisControl):
         answer = await self._lead("register", name, url, int(may_lose))
         if answer != b"ok" and own_options(answer.decode())[0] == own_options(url)[0]:
             raise UsageError(
-                f"node {name!r} is already registered with other options (replicas, durability, give_up_s); they cannot "
-                "be changed: repeat those, or take another name and another server"
+                f"node {name!r} is already registered with other options (replicas, durability, give_up_s); they "
+                "cannot be changed: repeat those, or take another name and another server"
             )
         if answer != b"ok":
             raise UsageError(
