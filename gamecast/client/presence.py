@@ -139,13 +139,17 @@ class Presences:
 
     async def leave(self, regions: Iterable[str]) -> None:
         """Publish that this connection leaves those of some regions where it is."""
-        left = [region for region in regions if region in self._at]
+        # Taken out first: an arrival that still waits for the register is not published behind its leave then.
+        left = {region: self._at.pop(region) for region in regions if region in self._at}
         if left and not self._is_gone:
-            await asyncio.gather(*map(self._leave, left))
+            try:
+                await asyncio.gather(*(self._leave(region, position) for region, position in left.items()))
+            except BaseException:
+                self._at = left | self._at
+                raise
             self._unsure.update(left)
             with suppress(GamecastError):  # then it is said with the next beat
                 await self._unregister()
-        self._forget(left)
 
     async def _unregister(self) -> None:
         async with self._turn:
@@ -154,9 +158,8 @@ class Presences:
                 await self._register.left(left)
                 self._unsure -= left
 
-    async def _leave(self, region: str) -> None:
+    async def _leave(self, region: str, position: str) -> None:
         key = key_of(self._session.name)
-        position = self._at[region]
         try:
             await self._outgoing.publish(region, None, About(key, _condition(key, position)))
         except Conflict as conflict:

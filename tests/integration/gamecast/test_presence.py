@@ -327,6 +327,39 @@ async def test_leaving_twice_at_the_same_time_is_harmless(kind: str) -> None:
         await ana.close()
 
 
+async def test_an_arrival_that_waits_for_the_register_is_not_published_behind_its_leave(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    be, leave = presence_module.Presences._be, presence_module.Presences._leave
+    left = asyncio.Event()
+
+    async def be_late(self: Any, *arguments: Any, **options: Any) -> bool:
+        await left.wait()
+        return await be(self, *arguments, **options)
+
+    async def leave_slowly(self: Any, *arguments: Any) -> None:
+        await leave(self, *arguments)
+        left.set()
+        await asyncio.sleep(0.1)
+
+    monkeypatch.setattr(presence_module.Presences, "_be", be_late)
+    monkeypatch.setattr(presence_module.Presences, "_leave", leave_slowly)
+    async with AsyncExitStack() as stack, patience(20):
+        network = await Network.start("memory", stack)
+        watcher, ana = await network.connect("watcher"), await network.connect("ana")
+        await watcher.subscribe("forest", presence="watch")
+        arriving = asyncio.create_task(ana.subscribe("forest", presence={}))
+        while ana._presences is None or not ana._presences._at:  # noqa: ASYNC110 - it is not told
+            await asyncio.sleep(0)
+        await asyncio.gather(ana.unsubscribe("forest"), arriving, return_exceptions=True)
+        marker = await watcher.publish("forest", "it has left")
+        taken: list[Any] = []
+        while not any(getattr(item, "position", None) == marker.position for item in taken):
+            taken += await watcher.fetch(timeout=0.05)
+        assert watcher.present("forest") == {}
+        assert told(taken) == []
+
+
 @SOME_KINDS
 async def test_who_unsubscribes_while_it_arrives_is_not_there(kind: str) -> None:
     async with AsyncExitStack() as stack:
