@@ -67,8 +67,8 @@ class Commands(click.Group):
             return None
         with NotRaised():
             command = self._load(cmd_name)
-        if ctx.auto_envvar_prefix is not None:
-            name_variables(command, f"{ctx.auto_envvar_prefix}_{cmd_name}")
+        if (prefix := getattr(ctx, "auto_envvar_prefix", None)) is not None:
+            name_variables(command, f"{prefix}_{cmd_name}")
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

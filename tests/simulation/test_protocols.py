@@ -682,6 +682,78 @@ def test_of_two_with_different_views_one_gives_up(monkeypatch: pytest.MonkeyPatc
     assert two_second_views(VirtualSynchrony)["gone"] == [()], "e waits for d, and d for e"
 
 
+@pytest.mark.parametrize(
+    ("mutant", "seeds"),
+    [(FormerSequencers, 300), (Secretive, 200), (Fickle, 200), (Unfaithful, 1500), (Boastful, 1500)],
+)
+def test_total_orders_that_survive_crashes_carelessly_break_promises(mutant: type[Process], seeds: int) -> None:
+    assert breaks_within(mutant, seeds)
+
+
+def brought_to_a_dead_leader(protocol: type[Viewstamped]) -> list[list[str]]:
+    """b has crashed, and a, c and d have left a term of it; e does not know, asks them for b's next term, and crashes.
+
+    Returns what those who are left deliver of a message that is published then.
+    """
+    stepper = Stepper(protocol, Setup(tuple("abcde"), {"all": tuple("abcde")}, crashes=True))
+    stepper.suspect("d", "a")
+    stepper.settle()
+    stepper.crash("b")
+    for process in "acd":
+        stepper.suspect(process, "b")
+    stepper.settle()
+    for other in "cde":
+        stepper.suspect("a", other)
+        stepper.settle()
+    stepper.suspect("e", "a")
+    for process in "acd":
+        stepper.receive(process, "e")
+    stepper.crash("e")
+    for process in "acd":
+        stepper.suspect(process, "e")
+    stepper.publish("c", message_id="m")
+    stepper.settle(alarms=True)
+    return [stepper.delivered(process) for process in "acd"]
+
+
+def test_a_suspected_leader_that_is_silent_is_left_also_for_the_second_time() -> None:
+    assert brought_to_a_dead_leader(Viewstamped) == [["m"]] * 3
+    assert brought_to_a_dead_leader(Loyal) == [[]] * 3
+
+
+def two_changes_of_leader(protocol: type[Viewstamped]) -> dict[str, list[str]]:
+    """Return what each delivered: a appends two that reach no other, b leads and has one delivered, then c leads."""
+    stepper = Stepper(protocol, Setup(tuple("abcde"), {"all": tuple("abcde")}, crashes=True))
+
+    def settle_without(cut_off: str) -> None:
+        while stepper.transit:
+            packet = stepper.transit[0]
+            if packet.source in cut_off or packet.to in cut_off:
+                stepper.transit.remove(packet)
+            else:
+                stepper.advance()
+
+    for message in ("lost 1", "lost 2"):
+        stepper.publish("a", message_id=message)
+    for process in "bcd":
+        stepper.suspect(process, "a")
+    settle_without("a")
+    stepper.publish("b", message_id="kept")
+    settle_without("ae")
+    assert stepper.delivered("b") == stepper.delivered("c") == ["kept"]
+    stepper.crash("b")
+    for process in "cad":
+        stepper.suspect(process, "b")
+    settle_without("e")
+    return {process: stepper.delivered(process) for process in "acd"}
+
+
+def test_a_new_leader_takes_the_log_of_the_latest_term_and_not_the_longest() -> None:
+    right, wrong = two_changes_of_leader(Viewstamped), two_changes_of_leader(LongestLog)
+    assert right["a"] == right["c"] == right["d"] == ["kept"]
+    assert wrong["a"][0] == "lost 1"
+
+
 class HastyEpochs(pr.PropagationRegrouping):
     """Switches epochs without having delivered what was sent."""
 
