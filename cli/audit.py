@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -69,9 +70,11 @@ def audit(context: click.Context, files: Sequence[Path], *, published: Path | No
         expected = read_published(published, on_progress=on_progress) if published is not None else None
     history = History.of(logs.live)
     verdict = replace(judge(history), deliveries=sum(len(each.events) for each in logs.sequences))
+    unrecorded: dict[str, set[str]] = {}
     if expected is not None:
-        verdict = _with_losses(verdict, logs, expected)
-    unknown = (*_unknown(logs), *_beyond_recording(logs, expected or ()))
+        unrecorded = _unrecorded(logs, expected)
+        verdict = _with_losses(verdict, logs, expected, unrecorded)
+    unknown = tuple(_unknown(logs, unrecorded if expected else {}))
     compared = compare_pairs(history) if pairs else None
     if as_json:
         report = {**verdict.as_dict(), "files": len(found), "index_gaps": logs.index_gaps, "fine": verdict.fine}
@@ -91,16 +94,17 @@ def audit(context: click.Context, files: Sequence[Path], *, published: Path | No
         context.exit(CANNOT_TELL)
 
 
-def _with_losses(verdict: Verdict, logs: DeliveryLogs, expected: Sequence[Published]) -> Verdict:
+def _with_losses(
+    verdict: Verdict, logs: DeliveryLogs, expected: Sequence[Published], unrecorded: Mapping[str, AbstractSet[str]]
+) -> Verdict:
     """Add what was lost, and what was not published, of the subscribers whose logs lack nothing.
 
     What is missing in the others was perhaps delivered.
     """
     whole = [each for each in logs.sequences if each.subscriber not in logs.partial]
     stays = [stay for stay in logs.stays if stay.subscriber not in logs.partial]
-    unrecorded = frozenset().union(*_unrecorded(logs, expected).values())
     if logs.stays:
-        of_whole = judge_stays(whole, stays, expected, unrecorded=unrecorded)
+        of_whole = judge_stays(whole, stays, expected, unrecorded=frozenset().union(*unrecorded.values()))
     else:
         of_whole = judge(whole, published=expected)
     examples = [each for each in of_whole.examples if each.kind in ("lost", "unexpected")]
@@ -108,7 +112,7 @@ def _with_losses(verdict: Verdict, logs: DeliveryLogs, expected: Sequence[Publis
 
 
 def _unrecorded(logs: DeliveryLogs, expected: Sequence[Published]) -> dict[str, set[str]]:
-    """Return sender → events that it may have published without a record of it.
+    """Return sender → events, if any, that it may have published without a record of it.
 
     So are those of a server that was killed, whose last rows are missing, and those of a sender that recorded nothing
     at all: a gateway, or a server without ``record``. Only servers with stays record what they publish.
@@ -122,26 +126,23 @@ def _unrecorded(logs: DeliveryLogs, expected: Sequence[Published]) -> dict[str, 
             delivered.setdefault(sender, set()).add(event)
     recording = {sequence.subscriber for sequence in logs.sequences} | {stay.subscriber for stay in logs.stays}
     return {
-        sender: events - published
+        sender: left
         for sender, events in delivered.items()
-        if sender in logs.unended or (sender not in recording and events.isdisjoint(published))
+        if (sender in logs.unended or (sender not in recording and events.isdisjoint(published)))
+        and (left := events - published)
     }
 
 
-def _beyond_recording(logs: DeliveryLogs, expected: Sequence[Published]) -> Iterator[str]:
-    unrecorded = {sender: events for sender, events in _unrecorded(logs, expected).items() if events and expected}
-    if unrecorded:
-        count = _count(sum(map(len, unrecorded.values())), "event")
-        yield f"{count} of senders whose publishing was not recorded, or not to its end: {_few(sorted(unrecorded))}"
-
-
-def _unknown(logs: DeliveryLogs) -> Iterator[str]:
+def _unknown(logs: DeliveryLogs, unrecorded: Mapping[str, AbstractSet[str]]) -> Iterator[str]:
     """Yield why it cannot be told whether the promises were kept."""
     if logs.index_gaps:
         indices = _count(logs.index_gaps, "index", "indices")
         yield f"{indices} missing between the lines: the logs are incomplete, those of {_few(sorted(logs.partial))}"
     if logs.unended:
         yield f"the recording has no end, because a server was killed or still ran: {_few(sorted(logs.unended))}"
+    if unrecorded:
+        count = _count(sum(map(len, unrecorded.values())), "event")
+        yield f"{count} of senders whose publishing was not recorded, or not to its end: {_few(sorted(unrecorded))}"
 
 
 def _few(names: Sequence[object]) -> str:

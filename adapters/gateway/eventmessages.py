@@ -77,6 +77,11 @@ def _places_of(event: Any) -> dict[str, Any]:
     return {"regions": event.regions, "positions": event.positions}
 
 
+def is_presence(item: Any) -> bool:
+    """Return whether an item of a batch says that somebody arrived or left, and is no event or gap."""
+    return hasattr(item, "is_here")
+
+
 def encode_presence(item: Any) -> bytes:
     """Return who arrives or leaves in the encoding of clients."""
     said = {"name": item.name, "here": item.is_here, "info": item.info}

@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from adapters.gateway.eventmessages import encode_event, encode_gap, encode_presence, encode_unreadable
+from adapters.gateway.eventmessages import (
+    encode_event,
+    encode_gap,
+    encode_presence,
+    encode_unreadable,
+    is_presence,
+)
 from adapters.gateway.messages import Position
 from sequencing.compact import compact
 
@@ -75,7 +81,7 @@ class EventTexts:
 
         An event that JSON cannot represent becomes a gap: another API published it.
         """
-        if hasattr(item, "is_here"):
+        if is_presence(item):
             return Told(item.region, (item.epoch, item.sequence), compact(encode_presence(item)))
         if not isinstance(item, self._event_type):
             position = (item.epoch, item.last_sequence) if item.last_sequence else None

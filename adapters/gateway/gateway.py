@@ -14,6 +14,7 @@ from aiohttp import web
 
 from adapters.gateway.audit import AuditLog
 from adapters.gateway.connections import Connections
+from adapters.gateway.eventmessages import is_presence
 from adapters.gateway.eventtexts import EventTexts
 from adapters.gateway.grants import ANYBODY, SEPARATOR, Grant, Subject, Subjects
 from adapters.gateway.guard import Guard
@@ -27,7 +28,7 @@ from adapters.gateway.regions import check_visible
 from adapters.gateway.replaycache import ReplayCache
 from adapters.gateway.revocations import Revocation
 from adapters.gateway.settings import GatewaySettings
-from adapters.gateway.states import is_presence, is_state
+from adapters.gateway.states import is_state
 from sequencing.errors import GamecastError, InvalidName
 from sequencing.names import GUEST, check_connection_name, check_own_name
 

@@ -15,14 +15,21 @@ from aiohttp import web
 
 from adapters.gateway.caller import Caller
 from adapters.gateway.ended import Ended, is_cancelled
-from adapters.gateway.eventmessages import acks_messages, encode_update, events_message, said, updates_messages
+from adapters.gateway.eventmessages import (
+    acks_messages,
+    encode_update,
+    events_message,
+    is_presence,
+    said,
+    updates_messages,
+)
 from adapters.gateway.eventtexts import Told, parted, visible
 from adapters.gateway.gateway import Gateway
 from adapters.gateway.grants import Bucket
 from adapters.gateway.messages import message_id
 from adapters.gateway.parked import ParkedSession
 from adapters.gateway.refusal import Close, Code, Refusal
-from adapters.gateway.states import RegionState, is_presence, keys_in, opened
+from adapters.gateway.states import RegionState, keys_in, opened
 
 REPLIES_MAX = 1_024
 UPDATES_MAX = 10_000

@@ -23,11 +23,6 @@ def is_state(item: Any) -> bool:
     return hasattr(item, "incomplete")
 
 
-def is_presence(item: Any) -> bool:
-    """Return whether an item of a batch says that somebody arrived or left, and is no event or gap."""
-    return hasattr(item, "is_here")
-
-
 def keys_in(batch: Iterable[Any]) -> int:
     """Return how many keys the states of a batch have."""
     return sum(len(keys) for item in batch if is_state(item) for keys in item.values.values())

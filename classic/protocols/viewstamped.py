@@ -114,6 +114,7 @@ class Viewstamped(Process):
 
     def on_start(self) -> None:
         [self.group] = self.setup.groups.values()
+        self.others = tuple(member for member in self.group if member != self.name)
         self.term = self.log_term = 0
         """The term that this process is in, and the one that its log is of: smaller while the term has not begun."""
         self.log: list[Message] = []
@@ -195,7 +196,7 @@ class Viewstamped(Process):
                 self._append(message)
                 entry = Entry(self.term, len(self.log), message)
                 self.lengths[self.term, self.name] = len(self.log)
-                self.send_all((m for m in self.group if m != self.name), entry)
+                self.send_all(self.others, entry)
 
     def _append(self, message: Message) -> None:
         self.log.append(message)
@@ -204,7 +205,7 @@ class Viewstamped(Process):
 
     def _say_how_long(self) -> None:
         self.lengths[self.term, self.name] = len(self.log)
-        self.send_all((m for m in self.group if m != self.name), Has(self.term, len(self.log)))
+        self.send_all(self.others, Has(self.term, len(self.log)))
 
     def _deliver_what_a_majority_has(self) -> None:
         if self.log_term < self.term or self.name not in self.group:
@@ -239,7 +240,7 @@ class Viewstamped(Process):
     def _move_to(self, term: int) -> None:
         self._begin(term)
         self.promises.clear()
-        self.send_all((m for m in self.group if m != self.name), Moved(term))
+        self.send_all(self.others, Moved(term))
         self.send(self.leader(term), Promise(term, self.log_term, tuple(self.log)))
         self._watch_a_suspect()
 
@@ -249,7 +250,7 @@ class Viewstamped(Process):
     def _lead(self) -> None:
         if len(self.promises) >= self.majority():
             best = max(self.promises.values(), key=lambda promise: (promise.log_term, len(promise.log)))
-            self.send_all((m for m in self.group if m != self.name), Lead(self.term, best.log))
+            self.send_all(self.others, Lead(self.term, best.log))
             self._adopt(self.term, best.log)
             self._append_waiting()
 
