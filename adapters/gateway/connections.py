@@ -72,7 +72,7 @@ class Connections:
 
     def _ended(self, task: asyncio.Future[None]) -> None:
         self._ending.discard(task)
-        if (error := task.exception()) is not None:
+        if not task.cancelled() and (error := task.exception()) is not None:
             self._on_broken(error)
 
 

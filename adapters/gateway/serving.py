@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import cast
 
-from aiohttp import web
+from aiohttp import ClientConnectionResetError, web
 from aiohttp.http_exceptions import HttpProcessingError
 
 from adapters.gateway.gateway import GATEWAY
@@ -152,15 +152,15 @@ TOKEN_FIELD_BYTES = 16_380
 
 
 def _quiet_logger() -> logging.Logger:
-    """Return aiohttp's logger for a server, without the tracebacks of malformed requests."""
+    """Return aiohttp's logger for a server, without the tracebacks of malformed requests and clients that are gone."""
     log = logging.getLogger("aiohttp.server")
-    if not any(isinstance(each, _WithoutBadRequests) for each in log.filters):
-        log.addFilter(_WithoutBadRequests())
+    if not any(isinstance(each, _WithoutClientsErrors) for each in log.filters):
+        log.addFilter(_WithoutClientsErrors())
     return log
 
 
-class _WithoutBadRequests(logging.Filter):
+class _WithoutClientsErrors(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
-        """Drop errors that only the client caused, and that were answered with 400."""
+        """Drop errors that only the client caused: it was answered with 400, or was gone before the answer."""
         error = record.exc_info[1] if record.exc_info else None
-        return not isinstance(error, (HttpProcessingError, web.HTTPBadRequest))
+        return not isinstance(error, (HttpProcessingError, web.HTTPBadRequest, ClientConnectionResetError))

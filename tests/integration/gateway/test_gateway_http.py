@@ -10,11 +10,13 @@ from typing import Any
 
 import aiohttp
 import orjson
+import pytest
 from aiohttp import web
 
 import gamecast
 from adapters.embedded.server import EmbeddedServer
 from adapters.gateway.descriptions import asyncapi, openapi
+from adapters.gateway.gateway import Gateway
 from adapters.gateway.publishing import PENDING_S
 from tests.integration.gateway_clients import running_gateway
 
@@ -229,3 +231,23 @@ async def test_a_position_where_there_is_no_plan_yet_is_refused(redis_server: Em
         for after, status in (("0-0", 200), ("0-7", 400), ("3-7", 400)):
             async with client.get(f"{running.url}/v1/regions/forest/events?after={after}") as response:
                 assert response.status == status, (after, await response.text())
+
+
+async def test_a_client_that_is_gone_when_its_answer_begins_leaves_no_traceback(
+    shared_redis: EmbeddedServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def too_late(request: web.Request) -> web.StreamResponse:
+        assert request.transport is not None
+        request.transport.abort()
+        response = web.StreamResponse()
+        await response.prepare(request)
+        return response
+
+    def extend(application: web.Application, gateway: Gateway) -> None:
+        application.router.add_get("/too-late", too_late)
+
+    async with running_gateway(shared_redis.url, extensions=(extend,)) as running:
+        async with aiohttp.ClientSession(running.url) as client:
+            with pytest.raises(aiohttp.ServerDisconnectedError):
+                await client.get("/too-late")
+        assert "Traceback" not in caplog.text

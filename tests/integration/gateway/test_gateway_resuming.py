@@ -70,6 +70,14 @@ class Wanderer:
             with suppress(ConnectionError):
                 await self._raw.send_str(json.dumps(message))
 
+    async def _retry(self, raw: aiohttp.ClientWebSocketResponse) -> None:
+        """Send again what has no answer, and what is published meanwhile after it."""
+        sent = 0
+        while left := sorted(number for number in self.unanswered if number > sent):
+            for sent in left:
+                await raw.send_str(json.dumps(self.unanswered[sent] | {"retry": True}))
+        self._raw = raw
+
     async def stay(self, url: str, until: asyncio.Event) -> None:
         """Be connected to a gateway until something happens; then be gone without a word."""
         async with aiohttp.ClientSession() as client:
@@ -98,9 +106,7 @@ class Wanderer:
         await raw.send_str(json.dumps({"type": "hello", "name": self.name}))
         since = {"since": self.positions} if self.positions else {}
         await raw.send_str(json.dumps({"type": "subscribe", "id": "s", "regions": list(self.regions), **since}))
-        for _, message in sorted(self.unanswered.items()):
-            await raw.send_str(json.dumps(message | {"retry": True}))
-        self._raw = raw
+        await self._retry(raw)
         if self.positions:
             self.joined.set()
         async for received in raw:
