@@ -21,7 +21,7 @@ from adapters.leadership import LEASE_MS, LOOK_EVERY_MS, Control, NodeOperator, 
 from adapters.urls import own_options
 from sequencing.absence import Absence
 from sequencing.changes import Changes, are_usable, changes_asked, given_up
-from sequencing.errors import GamecastError
+from sequencing.errors import GamecastError, PlanError
 from sequencing.joint import wished
 from sequencing.plan import GIVEN_UP, Ordering, Plan, first_plan, sole_plan
 from sequencing.record import Interest, Members, Record
@@ -111,6 +111,8 @@ class Leader:
         self._runs: dict[str, str] | None = None
         """The last run of each node that may be given up; None: not read yet."""
         self._asked_nodes_at = 0.0
+        self._took = ""
+        """The id of the last proposal that the network went over to."""
 
     async def turn(self, seen: Seen) -> None:
         """Act on what was just seen; if there is nothing to do, wait for a new request."""
@@ -207,6 +209,7 @@ class Leader:
             and seen.is_announced(record.plan)
             and seen.expected == len(record.expected)
             and not seen.doubted
+            and not seen.proposed
             and seen.nodes.keys() == record.plan.nodes.keys()
             and time.monotonic() < self._looked_at_nodes + LOOK_EVERY_MS / 1000
             and self._granted < GRANTED_MAX
@@ -228,6 +231,8 @@ class Leader:
     async def _tend(self, seen: Seen, record: Record) -> None:
         """Look after a network of one node, which needs no plan until it has another one, or loses something."""
         node = record.plan.sole
+        if seen.proposed:
+            await self._control.answer(self._token, seen.proposed, "the network has one node")
         if not seen.is_announced(record.plan):
             if await self._perform(BeginAny(node, record.plan), record.plan):
                 await self._control.found(self._token, record)
@@ -301,7 +306,7 @@ class Leader:
 
         None if that does not apply or is unknown: planning takes imports and time, and runs in a thread of its own.
         """
-        if [*seen.nodes] != [*record.plan.nodes] or len(seen.nodes) > 1 or record.behind:
+        if [*seen.nodes] != [*record.plan.nodes] or len(seen.nodes) > 1 or record.behind or seen.proposed:
             return None
         if seen.may_lose or record.plan.runs or seen.doubted:
             return None
@@ -351,6 +356,11 @@ class Leader:
             logger.warning("manager: node %s (%s) does not answer: its regions go on at other nodes", name, run)
         losing |= silent
         there = {name: url for name, url in there.items() if name not in silent}
+        is_whole = all(_is_named(record.plan, name, run) for name, run in losing.items())
+        if seen.proposed and announced and not record.behind and is_whole:
+            following = await self._proposed(seen, record, there)
+            if following is not None:
+                return following
         expected = record.expected
         if seen.expected != len(expected):
             expected = await self._control.expected()
@@ -371,6 +381,27 @@ class Leader:
             following = self._beside.rebased(record, following, now)
         self._may_grant_beside = following is not None or now is record
         return following
+
+    async def _proposed(self, seen: Seen, record: Record, nodes: Mapping[str, str]) -> Record | None:
+        """Return the record that goes over to the plan that is proposed; None, with an answer, where it does not fit,
+        or is what there is."""
+        proposal, answer = seen.proposed, ""
+        try:
+            found = await self._control.proposal() if proposal != self._took else None
+            if found is not None:
+                proposal, plan = found
+                interests, away = dict(seen.interests), self._gone.away(record)
+                deciding = asyncio.ensure_future(asyncio.to_thread(_go_over, record, plan, interests, nodes, away))
+                if not await self._leads_until(deciding):
+                    return None
+                if (following := deciding.result()) is not None:
+                    self._took, self._has_planned, self._there = proposal, True, nodes
+                    logger.info("manager: goes over to the plan that was proposed as %s", proposal)
+                    return following
+        except PlanError as error:
+            answer = str(error)
+        await self._control.answer(self._token, proposal, answer)
+        return None
 
     def _given_up(self, record: Record, nodes: Mapping[str, str], runs: Mapping[str, str]) -> dict[str, str]:
         """Return what plans name the nodes to give up. ``runs``: of those that have answered now."""
@@ -586,6 +617,17 @@ class Leader:
 def _is_named(plan: Plan, node: str, run: str) -> bool:
     """Return whether a plan names the run of a server, or has given its node up in that run."""
     return plan.runs.get(node) in (run, GIVEN_UP + run)
+
+
+def _go_over(
+    record: Record, proposed: Plan, interests: Mapping[str, Interest], nodes: Mapping[str, str], away: Members
+) -> Record | None:
+    try:
+        from sequencing.manager import proposed_record  # only now, in this thread, as in `_decide`
+    except Exception as error:
+        raise ImportError(str(error)) from error
+
+    return proposed_record(record, proposed, interests, nodes=nodes, away=away)
 
 
 def _decide(

@@ -53,6 +53,8 @@ class Seen(NamedTuple):
     is_sole: bool = False
     """Whether the control store grants joins by itself, because one node has all regions."""
     connections: int = 0
+    proposed: str = ""
+    """The id of a plan that an operator proposes, and that has no answer yet."""
 
     def is_crowded(self, asking: Collection[str]) -> bool:
         """Return whether many subscribers are there and a new interest is likely to affect all of them.
@@ -98,6 +100,12 @@ class Control(Protocol):
 
     async def begin_to_plan(self, token: str) -> Mapping[str, Interest] | None:
         """From now on, grant no join without a plan; return what each connection wants, None without the lease."""
+
+    async def proposal(self) -> tuple[str, Plan] | None:
+        """Return the plan that is proposed, and its id; None if there is none. Raises `PlanError` if it is none."""
+
+    async def answer(self, token: str, proposal: str, answer: str) -> bool:
+        """Answer a proposal, by its id, if it is still the one; False if the lease is lost."""
 
     async def runs_seen(self) -> Mapping[str, str]:
         """Return the last run of each node that was noted."""

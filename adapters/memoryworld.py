@@ -411,6 +411,14 @@ class MemoryControl:
         self._world.is_sole = False
         return dict(self._world.interests)
 
+    async def proposal(self) -> tuple[str, Plan] | None:
+        """See `Control.proposal`: no operator reaches another process's memory."""
+        return None
+
+    async def answer(self, token: str, proposal: str, answer: str) -> bool:
+        """See `Control.answer`."""
+        return True
+
     async def runs_seen(self) -> Mapping[str, str]:
         """See `Control.runs_seen`: no node is given up here."""
         return {}

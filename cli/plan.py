@@ -16,6 +16,7 @@ from rich.progress import Progress as ProgressBar
 from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from cli.outfiles import writing
+from cli.plan_running import Wanted, plan_running
 from gamecast.errors import InvalidInput
 from launcher.ending import BROKEN
 from sequencing.names import check_node_name
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 NODES_DEFAULT = 3
 FRONTIER_NODES_DEFAULT = 64
+SECONDS_DEFAULT = 5.0
 EFFORTS = "quick", "normal", "thorough"
 """`placement.placing.EFFORTS`, without importing scipy before it is needed."""
 
@@ -70,16 +72,27 @@ def _capacity(_: click.Context, __: click.Parameter, value: str | None) -> float
     help="Plan for a grid world of walking players instead of MEMBERSHIP: COLUMNSxROWS:servers=N,players=N, and "
     "gather=spread|flocks|event|boss, seed, speed, events, walked, handover if you like.",
 )
+@click.option(
+    "--from",
+    "url",
+    metavar="URL",
+    help="Plan better places for the regions of this running network, instead of MEMBERSHIP: see above.",
+)
+@click.option("--apply", is_flag=True, help="With --from: have the network go over to the plan, and measure it again.")
+@click.option(
+    "--seconds",
+    type=click.FloatRange(0.5, 600.0),
+    metavar="N",
+    help="With --from: measure the regions' events/s for so long.  [default: 5]",
+)
 @click.option("--nodes", type=click.IntRange(1, 10_000), help="Plan for this number of nodes: n1, n2, ….  [default: 3]")
 @click.option("--node", "named", multiple=True, metavar="NAME", help="Plan for this node; repeatable.")
 @click.option(
     "--ordering",
     type=click.Choice(get_args(Ordering)),
-    default="acyclic",
-    show_default=True,
     help="overlap: order the regions that at least two subscribers have in common. acyclic: also order all regions "
     "that one subscriber has at the same time, so that no cycle can arise. causal: acyclic, and a subscriber delivers "
-    "an event after its publisher's earlier events in other regions.",
+    "an event after its publisher's earlier events in other regions.  [default: acyclic]",
 )
 @click.option(
     "--rates",
@@ -130,7 +143,8 @@ def _capacity(_: click.Context, __: click.Parameter, value: str | None) -> float
     "node_hosts",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="With --topology: nodes stand on these hosts only, a row each.  [default: any host]",
+    help="With --topology: nodes stand on these hosts only, a row each; with --from, rows of node,host.  [default: any "
+    "host]",
 )
 @click.option(
     "--objective",
@@ -162,9 +176,12 @@ def plan(
     membership: Path | None,
     *,
     world: str | None,
+    url: str | None,
+    apply: bool,
+    seconds: float | None,
     nodes: int | None,
     named: Sequence[str],
-    ordering: Ordering,
+    ordering: Ordering | None,
     rates: Path | None,
     rates_from: Path | None,
     overlaps_file: str | None,
@@ -196,14 +213,20 @@ def plan(
     The CSV header is optional. With a header, columns may be in any order, beside other columns. A row without a
     subscriber says that the region exists. Repeated rows count once.
 
-    Exit status: 0 if the plan satisfies the conditions C1 to C4 and keeps --capacity, 1 if not, 2 for malformed or
-    empty input.
+    With --from URL, the members are those of a running network. Its leader plans one component at a time, without
+    knowing which regions are busy. This measures that, and says which regions would be better off elsewhere: so that an
+    event passes fewer nodes, and no node carries more than its share; with --topology and --node-hosts, so that events
+    arrive sooner. It moves only what is worth a move. With --apply, the network goes over to it, while it runs.
+
+    Exit status: 0 if the plan satisfies the conditions C1 to C4 and keeps --capacity, 1 if not, or if the leader
+    refused a part of it, 2 for malformed or empty input, 3 if the network is unavailable.
     """
     from laboratory.planning.document import PAIRS_MAX, plan_document
     from laboratory.planning.figures import PlanFigures
     from laboratory.planning.frontier import draw_frontier, tell_frontier
     from laboratory.planning.frontier import frontier as compare
     from laboratory.planning.grid import grid_overlaps
+    from laboratory.planning.nearer import Ground
     from laboratory.planning.picture import draw_plan, require_drawable
     from laboratory.planning.places import Task, read_hosts, read_node_hosts
     from laboratory.planning.reading import read_membership, read_overlaps, read_rates
@@ -217,15 +240,44 @@ def plan(
     from sequencing.overlaps import count_double_overlaps
 
     names = _node_names(nodes, named)
-    if (membership is None) == (world is None):
-        raise click.UsageError("give either MEMBERSHIP, a file or - for standard input, or --world SPEC")
+    if sum(source is not None for source in (membership, world, url)) != 1:
+        raise click.UsageError("give one of MEMBERSHIP, a file or - for standard input, --world SPEC and --from URL")
     about_hosts = rtt or frontier or any(option is not None for option in (weight, hosts, node_hosts))
     if topology is None and about_hosts:
         raise click.UsageError("--rtt, --weight, --hosts, --node-hosts and --frontier need --topology FILE")
     if frontier and named:
         raise click.UsageError("--frontier names its nodes itself: give --nodes N instead of --node NAME")
+    if url is None and (apply or seconds is not None):
+        raise click.UsageError("--apply and --seconds need --from URL")
     if picture is not None:
         require_drawable(picture)
+    if url is not None:
+        unfit = {
+            "--nodes": nodes is not None,
+            "--node": bool(named),
+            "--ordering": ordering is not None,
+            "--overlaps": overlaps_file is not None,
+            "--objective": objective != "mean",
+            "--frontier": frontier,
+            "--picture": picture is not None,
+            "--skip-bad": skip_bad,
+        }
+        if given := [option for option, is_given in unfit.items() if is_given]:
+            raise click.UsageError(f"{given[0]} does not go with --from URL, which takes the network as it is")
+        ground = None
+        if topology is not None:
+            if node_hosts is None:
+                raise click.UsageError("--from URL with --topology needs --node-hosts FILE, rows of node,host")
+            network = read_topology(topology, rtt=rtt, weight=weight)
+            standing = read_hosts(hosts) if hosts is not None else {}
+            ground = Ground(network, read_hosts(node_hosts, of="node"), standing)
+        measured = _recorded_rates(rates_from) if rates_from is not None else {}
+        measured |= read_rates(rates) if rates is not None else {}
+        wanted_of = Wanted(url, seconds or SECONDS_DEFAULT, apply, measured, capacity, ground, effort, out, as_json)
+        with _progress() as (show, _):
+            plan_running(context, wanted_of, show)
+        return
+    ordering = ordering or "acyclic"
     with _progress() as (show, advance):
         watch = Stopwatch(show)
         with watch.stage("reading", "reading"):

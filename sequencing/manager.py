@@ -13,6 +13,9 @@ A node that was restarted may be back with an older state than it had. Its serve
 names, and no process communicates with it. The manager notices this, and all regions whose path visits the node begin a
 new epoch, with the components around them. That may happen while the network is still in transition between two plans.
 
+An operator may propose other paths for regions, because the manager knows neither loads nor delays. The network goes
+over to them in an ordinary transition if they fit what is counted by then.
+
 `sequencing.transition` describes and carries out the transition.
 """
 
@@ -20,16 +23,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
+from itertools import chain
 
 import networkx as nx
 
 from sequencing.changes import Changes, changes_asked
 from sequencing.conditions import can_follow_all, enter_together, require_sound, violations
+from sequencing.errors import PlanError
 from sequencing.expected import observers, orders_all
 from sequencing.joint import regions_in
 from sequencing.membership import Membership
 from sequencing.overlaps import class_pairs_to_order, twin_classes, twins_to_order
-from sequencing.plan import Plan
+from sequencing.plan import AtomId, Plan
 from sequencing.record import Interest, Members, Pair, Record
 from sequencing.sole import begun, following_on_one_node, is_late, is_sole, kept, still_wanted
 
@@ -128,6 +133,52 @@ def following_record(
     return replace(record, plan=merged, members=members, next_atom=next_atom)
 
 
+def proposed_record(
+    record: Record, proposed: Plan, interests: Mapping[str, Interest], *, nodes: Mapping[str, str], away: Members
+) -> Record | None:
+    """Return the record that goes over to the paths and atoms of a proposed plan, None if it has them already.
+
+    Of the proposal only the regions count that the record has. Arguments otherwise as of `next_record`; the record's
+    plan is announced. Counted is what the record counts and its subscribers still want: who joins something is served
+    later. Raises `PlanError` if the proposal does not fit: it lacks a region that would have to move along, breaks one
+    of C1–C5, or uses a node that is not there.
+    """
+    plan = record.plan
+    if proposed.first_epoch != plan.first_epoch or proposed.ordering != plan.ordering:
+        raise PlanError("it was made for another network, or for another order")
+    proposed = proposed.only(plan.paths.keys() & proposed.paths.keys())
+    moving = {region for region in proposed.paths if _is_elsewhere(plan, proposed, region)}
+    if not moving:
+        return None
+    heard = {
+        name: replace(known, since={each: said for each, said in known.since.items() if each in interests[name].since})
+        for name, known in record.heard.items()
+        if name in interests
+    }
+    changes = Changes({}, frozenset(), frozenset(), frozenset(moving), record.expected, plan.runs)
+
+    def planner(membership: Membership, epoch: int, first_atom: int) -> Plan:
+        regions = frozenset(membership.regions)
+        if missing := regions - proposed.paths.keys():
+            raise PlanError(f"region {min(missing)!r} belongs to what would move, and is not in the proposal")
+        part = proposed.only(regions)
+        # The epochs that end have to be ended where they are, too.
+        visited = part.nodes.keys() | set(chain.from_iterable(plan.paths[region] for region in regions))
+        if gone := visited - nodes.keys():
+            raise PlanError(f"node {min(gone)} does not answer, or is not registered")
+        atoms = (atom for atom in part.atoms if len(atom.regions) > 1)
+        numbered = tuple(replace(atom, id=AtomId(number)) for number, atom in enumerate(atoms, start=first_atom))
+        return Plan(epoch, 1, plan.ordering, {name: nodes[name] for name in part.nodes}, part.paths, numbered)
+
+    return following_record(record, changes, heard, planner, nodes=nodes, announced=True, away=away)
+
+
+def _is_elsewhere(plan: Plan, proposed: Plan, region: str) -> bool:
+    """Return whether a region has another path in a proposed plan, or other atoms."""
+    here, there = (frozenset((atom.node, atom.regions) for atom in each.atoms_of[region]) for each in (plan, proposed))
+    return plan.paths[region] != proposed.paths[region] or here != there
+
+
 def sets_apart(plan: Plan, sets: Iterable[str]) -> frozenset[str]:
     """Return those of some sets of which no event can be in all regions, as the plan is."""
     return frozenset(name for name in sets if not enter_together(plan, regions_in(name)))
@@ -140,8 +191,8 @@ def _are_ordered(plan: Plan, members: Members, moving: Iterable[str], expected: 
     return "C4" not in violations(plan, Membership.of(members, plan.paths))
 
 
-def _affected(plan: Plan, membership: Membership, joined: frozenset[str]) -> frozenset[str]:
-    """Return the components that hold a joined region, by the plan's atoms and the pairs to be ordered now together."""
+def components(plan: Plan, membership: Membership) -> list[set[str]]:
+    """Return the sets of regions that move together: linked by the plan's atoms, or by pairs to be ordered now."""
     classes = twin_classes(membership)
     graph: nx.Graph[str] = nx.Graph()
     graph.add_nodes_from(plan.paths)
@@ -152,5 +203,9 @@ def _affected(plan: Plan, membership: Membership, joined: frozenset[str]) -> fro
     names = [membership.regions[region] for region in classes.representatives]
     for left, right in zip(*class_pairs_to_order(membership, classes, plan.ordering), strict=True):
         graph.add_edge(names[left], names[right])
-    parts = nx.connected_components(graph)
-    return frozenset[str]().union(*(part for part in parts if not joined.isdisjoint(part)))
+    return [*nx.connected_components(graph)]
+
+
+def _affected(plan: Plan, membership: Membership, joined: frozenset[str]) -> frozenset[str]:
+    """Return the components that hold a joined region."""
+    return frozenset[str]().union(*(part for part in components(plan, membership) if not joined.isdisjoint(part)))

@@ -32,6 +32,7 @@ class ControlKeys:
     past = PAST
     doubted = "gamecast:{control}:doubted"
     seen_runs = "gamecast:{control}:runs"
+    proposal = "gamecast:{control}:proposal"
     sole = "gamecast:{control}:sole"
     said = "gamecast:{control}:said"
     superseded = "gamecast:{control}:superseded"

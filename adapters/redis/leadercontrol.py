@@ -5,21 +5,23 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import chain
 from typing import Any
 
 from adapters.leadership import LEASE_MS, Seen
-from adapters.redis.announced import wire_message
+from adapters.redis.announced import read_announced, wire_message, with_people
 from adapters.redis.connection import RedisConnection, Script
 from adapters.redis.control import REGIONS_MAX, SOLE_NODE, TTL_MS, RedisControl
 from adapters.redis.controlkeys import ControlKeys
 from adapters.redis.lease import LeaseWatch
 from adapters.redis.ledger import Ledger
 from adapters.redis.past import PAST_KEPT_MS, past_document
-from adapters.redis.rows import pairs
+from adapters.redis.rows import pairs, read_interests, read_standings
 from adapters.urls import own_options, redacted
-from sequencing.errors import PlanError, UsageError
+from sequencing.errors import NoLeader, PlanError, UsageError
 from sequencing.names import check_node_name
+from sequencing.plan import Plan
 from sequencing.record import Interest, Record
 
 LEADING = Script.beside(__file__, "leading.lua")
@@ -66,7 +68,7 @@ class LeaderControl(RedisControl):
             self._watch.refused(rest[0], time.monotonic())
             return None
         self._watch.forget()
-        number, noted, changes, asked, nodes, lossy, expected, taken, doubted, is_sole, connections, is_old = rest
+        number, noted, changes, asked, nodes, lossy, expected, taken, doubted, is_sole, connections, is_old = rest[:-1]
         if is_old:
             raise PlanError(wire_message(LAST_WIRE_BEFORE))
         is_known = not taken and int(number) == known.number and int(noted) >= known.noted
@@ -88,6 +90,7 @@ class LeaderControl(RedisControl):
             frozenset(touched) if touched is not None else None,
             bool(is_sole),
             int(connections),
+            rest[-1].decode(),
         )
 
     async def asked(self, after: str, *, block_ms: int) -> None:
@@ -139,6 +142,46 @@ class LeaderControl(RedisControl):
             self._ledger.number += 1
             # What is told from now on is noted.
             return await self._ledger.read_interests(self._connection.call, self._connection.pipeline)
+
+    async def outlook(self) -> tuple[Record | None, Mapping[str, Interest]]:
+        """Return the record that was announced last, with all overlaps that are declared, and what connections want.
+
+        For those who do not lead: what they see may be changing.
+        """
+        async with self._using:
+            call, pipeline = self._connection.call, self._connection.pipeline
+            record = await read_announced(pipeline)
+            if record is None:
+                return None, {}
+            record = with_people(record, await read_standings(call, pipeline))
+            interests = await read_interests(call, pipeline, lambda *_: None)
+            return replace(record, expected=await self.expected()), interests
+
+    async def propose(self, proposal: str, plan: Plan) -> None:
+        """Propose a plan to the leader, under an id; `answered` tells what became of it. Raises `NoLeader`."""
+        if await self._lead("propose", proposal, plan.to_json()) != b"ok":
+            raise NoLeader
+
+    async def answered(self, proposal: str) -> str | None:
+        """Return the leader's answer to a proposal: empty if the network goes over to it, else the reason why not.
+
+        None while there is none. Raises `PlanError` if another proposal has taken its place.
+        """
+        current, answer = await self._connection.call("HMGET", ControlKeys.proposal, "id", "answer")
+        if current is None or current.decode() != proposal:
+            raise PlanError("another proposal has taken its place")
+        return answer.decode() if answer is not None else None
+
+    async def proposal(self) -> tuple[str, Plan] | None:
+        """See `Control.proposal`."""
+        async with self._using:
+            proposal, plan = await self._connection.call("HMGET", ControlKeys.proposal, "id", "plan")
+        return (proposal.decode(), Plan.from_json(plan)) if proposal is not None and plan is not None else None
+
+    async def answer(self, token: str, proposal: str, answer: str) -> bool:
+        """See `Control.answer`."""
+        async with self._using:
+            return bool(await self._lead("answer", token, proposal, answer))
 
     async def runs_seen(self) -> Mapping[str, str]:
         """See `Control.runs_seen`."""

@@ -2,6 +2,7 @@
 --
 -- KEYS: state; the others are beside it: see controlkeys.py.
 -- ARGV: 'register', node, url, '1' if it may lose something, else '0' → 'ok', or the url that it is registered at
+--    or 'propose', id, plan                       → 'ok', if somebody leads; it takes the place of a proposal before
 --    or 'look', token, lease in ms, the longest time between two looks in ms, unless something is wrong, ttl in ms, the
 --       pulse, as told before, that stood still for longer than a lease, else '', and how many changes are known
 --                                                 → 0 and the pulse of the lease, or 1 and what there is
@@ -9,6 +10,7 @@
 --    or 'write', token, how often the state was written, for how many it is news ('-1': for all) and their names, then
 --       commands, how many arguments and these each
 --                                                 → 1 if they were carried out, all at once
+--    or 'answer', token, id of a proposal, answer
 --    or 'past', token, id of a plan (epoch-version), how long to keep it in ms, what it ends (see past.py), regions
 --    or 'resign', token.
 --
@@ -24,6 +26,7 @@ local lease, asked, changes, looked = prefix .. 'leader', prefix .. 'asked', pre
 local connections, alive, incarnations = prefix .. 'connections', prefix .. 'alive', prefix .. 'incarnations'
 local nodes, lossy, expected, led = prefix .. 'nodes', prefix .. 'lossy', prefix .. 'expected', prefix .. 'led'
 local gone, doubted, sole = prefix .. 'gone', prefix .. 'doubted', prefix .. 'sole'
+local proposal = prefix .. 'proposal'
 local all_said, all_rows = prefix .. 'said', prefix .. 'rows:'
 local boxes, box, woken, published = prefix .. 'boxes', prefix .. 'box:', prefix .. 'woken', prefix .. 'published'
 -- As in control.lua.
@@ -34,6 +37,8 @@ local CHANGES_A_LOOK = 2000
 local GONE_MAX = 10000
 -- So many plans of the past are forgotten in one call: more than are added.
 local FORGET_MAX = 100
+-- So long a proposal waits for an answer, and its answer for who proposed.
+local PROPOSAL_MS = 600000
 local verb = ARGV[1]
 local time = redis.call('TIME')
 local now_ms = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
@@ -62,6 +67,17 @@ if verb == 'register' then
   redis.call('HSET', nodes, name, ARGV[3])
   redis.call(ARGV[4] == '1' and 'SADD' or 'SREM', lossy, name)
   redis.call('XADD', asked, 'MAXLEN', '=', 1, '*', 'by', name)
+  return 'ok'
+end
+
+if verb == 'propose' then
+  if redis.call('EXISTS', lease) == 0 then
+    return 'none'
+  end
+  redis.call('DEL', proposal)
+  redis.call('HSET', proposal, 'id', ARGV[2], 'plan', ARGV[3])
+  redis.call('PEXPIRE', proposal, PROPOSAL_MS)
+  redis.call('XADD', asked, 'MAXLEN', '=', 1, '*', 'by', '')
   return 'ok'
 end
 
@@ -115,10 +131,12 @@ if verb == 'look' or verb == 'keep' then
   if tonumber(noted) > tonumber(ARGV[7]) then
     news = redis.call('XRANGE', changes, string.format('%.0f', tonumber(ARGV[7]) + 1), '+', 'COUNT', CHANGES_A_LOOK)
   end
+  local proposed = redis.call('HMGET', proposal, 'id', 'answer')
   return {
     1, redis.call('HGET', state, 'number') or '0', noted, news, newest(asked), redis.call('HGETALL', nodes),
     redis.call('SMEMBERS', lossy), redis.call('SCARD', expected), last ~= token and 1 or 0, doubts,
     redis.call('EXISTS', sole), redis.call('HLEN', connections), redis.call('EXISTS', prefix .. 'record'),
+    proposed[2] and '' or proposed[1] or '',
   }
 end
 
@@ -161,6 +179,11 @@ if verb == 'write' then
     end
   end
   redis.call('HSET', state, 'number', string.format('%.0f', tonumber(ARGV[3]) + 1))
+elseif verb == 'answer' then
+  if redis.call('HGET', proposal, 'id') == ARGV[3] then
+    redis.call('HSET', proposal, 'answer', ARGV[4])
+    redis.call('HDEL', proposal, 'plan')
+  end
 elseif verb == 'past' then
   local past, id, kept_ms = prefix .. 'past', ARGV[3], tonumber(ARGV[4])
   if follows(id, newest(past)) then

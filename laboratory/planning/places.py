@@ -205,15 +205,15 @@ def _worst(reached: Figures) -> float | None:
     return reached.worst_stretch if len(reached.known) else None
 
 
-def read_hosts(file: Path) -> dict[str, str]:
-    """Read ``subscriber,host`` rows. Raises `InvalidInput` for a repeated subscriber."""
+def read_hosts(file: Path, *, of: str = "subscriber") -> dict[str, str]:
+    """Read ``subscriber,host`` rows, or ``node,host``. Raises `InvalidInput` for two hosts of one."""
     found: dict[str, str] = {}
 
-    def take(subscriber: str, host: str) -> None:
-        if found.setdefault(subscriber, host) != host:
-            raise MalformedRow(f"subscriber {subscriber!r} stands on {found[subscriber]!r} already")
+    def take(name: str, host: str) -> None:
+        if found.setdefault(name, host) != host:
+            raise MalformedRow(f"{of} {name!r} stands on {found[name]!r} already")
 
-    read_rows(file, ("subscriber", "host"), take)
+    read_rows(file, (of, "host"), take)
     return found
 
 

@@ -23,6 +23,9 @@ COPIED = 0.5
 GIVES_UP = 0.3
 """The part of the other scenarios with several nodes in which nodes are given up."""
 
+PROPOSES = 0.2
+"""The part of the scenarios with several nodes in which an operator proposes other plans."""
+
 ALONE = 0.3
 """The part of the scenarios, of those in which no node loses anything, that begin with one node."""
 
@@ -59,6 +62,8 @@ class Scenario:
     """Whether nodes that lose something have replicas that take over, and answer only when these have what they say."""
     give_up_ms: float = 0.0
     """After how long without an answer a node is given up, 0: never."""
+    proposals: int = 0
+    """How often an operator proposes another plan."""
 
     @classmethod
     def of(cls, seed: int) -> Scenario:
@@ -95,7 +100,9 @@ class Scenario:
         more = Random(f"alone {seed}")
         is_alone = more.random() < ALONE and not found.losses
         is_copied = found.losses > 0 and Random(f"copied {seed}").random() < COPIED
-        found = replace(found, is_copied=is_copied)
+        proposing = Random(f"proposed {seed}")
+        proposals = proposing.randint(1, 6) if found.nodes > 1 and proposing.random() < PROPOSES else 0
+        found = replace(found, is_copied=is_copied, proposals=proposals)
         if is_alone:
             return replace(found, alone_ms=found.busy_ms * more.uniform(0.1, 1.1))
         giving_up = Random(f"giving up {seed}")
@@ -119,6 +126,8 @@ class Outcome:
     sweeps: int
     joins: int
     faults: int
+    proposals: int
+    """How often the network went over to a plan that was proposed."""
 
 
 def run_faults(scenario: Scenario) -> Outcome:
@@ -183,6 +192,7 @@ def run_faults(scenario: Scenario) -> Outcome:
         sum(any(record.leaving.values()) for record in network.store.announced),
         sum(len(session.joined) for session in sessions),
         scenario.crashes + scenario.pauses + scenario.cuts + scenario.losses + scenario.forgettings,
+        network.gone_over,
     )
 
 
@@ -206,6 +216,10 @@ def _schedule_faults(scenario: Scenario, engine: Engine, network: Network, serve
     for _ in range(scenario.forgettings):
         forget = partial(network.forget_publishers, dice.choice(sorted(network.nodes)), dice)
         engine.at(dice.random() * scenario.busy_ms, forget)
+    asking = Random(f"{scenario.seed} proposals")
+    for _ in range(scenario.proposals):
+        late_ms = asking.random() ** 3 * 60
+        engine.at(asking.random() * scenario.busy_ms, partial(network.propose, asking, late_ms))
     if scenario.give_up_ms:
         _schedule_absences(scenario, engine, network)
     for _ in range(scenario.cuts):

@@ -16,10 +16,13 @@ from placement.planner import make_plan
 from sequencing.absence import Absence
 from sequencing.beside import granted_beside, moving_regions, rebased, to_prepare
 from sequencing.changes import are_usable, given_up
+from sequencing.errors import PlanError
 from sequencing.everywhere import everywhere
+from sequencing.expected import observers
 from sequencing.frames import CARRIES_EVENTS, LinkedFrame, PublishedFrame, decode_body
+from sequencing.joint import regions_in
 from sequencing.keyed import NO_EXTRAS, Extras
-from sequencing.manager import next_record
+from sequencing.manager import components, next_record, proposed_record
 from sequencing.membership import Membership
 from sequencing.node import Answer, Node, TransferAnswer, Verdict
 from sequencing.plan import GIVEN_UP, Ordering, Plan
@@ -56,6 +59,8 @@ class Store:
     """How often the record was saved or announced."""
     lease_until: float = 0.0
     incarnation: int = 0
+    proposed: Plan | None = None
+    """What an operator proposes, and no leader has answered."""
 
     def next_incarnation(self) -> int:
         """Give a new connection, or an old one that asks for it, the next incarnation."""
@@ -222,6 +227,8 @@ class Network:
         if alone_ms:
             self.store.announced.append(self.store.record)
         self.control = Process("control", list)
+        self.gone_over = 0
+        """How often the leader went over to a proposed plan."""
         self.past: dict[str, frozenset[str]] = {}
         """Event → what happened before it, as its publisher knew."""
         self.managers = [Process(f"manager{n}", lambda: [self._manage()]) for n in range(managers)]
@@ -243,8 +250,10 @@ class Network:
         turned = dict.fromkeys(names[turn:] + names[:turn], "")
         return make_plan(membership, turned, epoch=epoch, first_atom=first_atom, ordering=self.ordering)
 
-    def _scattered(self, membership: Membership, names: list[str], epoch: int, first_atom: int) -> Plan:
-        random, last = self.engine.random, len(names) - 1
+    def _scattered(
+        self, membership: Membership, names: list[str], epoch: int, first_atom: int, random: Random | None = None
+    ) -> Plan:
+        random, last = random or self.engine.random, len(names) - 1
         meeting = random.choice((0, 0, last))
         return plan_along(
             random.sample(names, len(names)),
@@ -345,6 +354,10 @@ class Network:
                 there = are_usable(seen.record.plan, there, runs)
                 runs = self._named(seen.record, runs, silent)
                 there = {node: url for node, url in there.items() if not runs.get(node, "").startswith(GIVEN_UP)}
+            if (proposed := store.proposed) is not None and seen.announced and not seen.record.behind:
+                changed = any(seen.record.plan.runs.get(node, run) != run for node, run in runs.items())
+                if not changed and (yield from self._go_over(seen, proposed, there, hand)):
+                    continue
             following = next_record(
                 seen.record,
                 seen.interests,
@@ -365,6 +378,36 @@ class Network:
                 yield from self._move(seen.record, hand, silent)
             else:
                 yield Sleep(5)
+
+    def propose(self, random: Random, late_ms: float) -> None:
+        """Have an operator propose what could be instead of what there is now, for one component or all; it is late."""
+        plan, record = self.store.record.plan, self.store.record
+        if plan.sole or not plan.paths:
+            return
+        sets = [regions_in(name) for name in plan.joint]
+        seen = observers(record.members, [*record.expected, *sets], plan.ordering)
+        membership = Membership.of(seen, plan.paths, plan.joint)
+        names = random.sample(sorted(plan.nodes), len(plan.nodes))
+        if self.scattered:
+            found = self._scattered(membership, names, plan.epoch, 1, random)
+        else:
+            made = dict.fromkeys(names, "")
+            found = make_plan(membership, made, epoch=plan.epoch, first_atom=1, ordering=self.ordering)
+        if random.random() < 0.5:
+            found = found.only(random.choice(sorted(components(plan, membership), key=sorted)))
+        self.engine.at(self.engine.now + late_ms, lambda: setattr(self.store, "proposed", found))
+
+    def _go_over(self, seen: Seen, proposed: Plan, nodes: Mapping[str, str], hand: Hand) -> Steps:
+        """Go over to a proposed plan; return whether that is so. It is answered in any case."""
+        self.store.proposed = None
+        try:
+            following = proposed_record(seen.record, proposed, seen.interests, nodes=nodes, away={})
+        except PlanError:
+            return False
+        if following is None:
+            return False
+        self.gone_over += 1
+        return (yield from self._write(hand, self.store.save, following))
 
     def _grant_beside(self, record: Record, busy: AbstractSet[str], hand: Hand) -> Steps:
         """Grant joins while a plan is made or brought to the nodes; return the record that is so then, None if that is

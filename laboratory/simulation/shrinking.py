@@ -45,6 +45,7 @@ def _smaller(scenario: Scenario) -> Iterator[Scenario]:
         ("cuts", 0),
         ("losses", 0),
         ("forgettings", 0),
+        ("proposals", 0),
         ("managers", 1),
         ("relays", 1),
     ):

@@ -1,0 +1,239 @@
+"""`gamecast plan --from`: better places for the regions of a running network, announced, applied and measured."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import click
+import orjson
+from rich.console import Console
+from rich.table import Table
+
+from adapters.wording import natural
+from cli.outfiles import writing
+from cli.reporting import counted, printable
+from gamecast.client.networks import require_reachable
+from gamecast.errors import PlanError
+from launcher.ending import BROKEN
+
+if TYPE_CHECKING:
+    from laboratory.planning.nearer import Ground
+    from laboratory.planning.running import Running
+    from placement.replanning import Replanned, Replanning, Standing
+    from sequencing.plan import Plan
+
+Show = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a user asked for. ``seconds``: how long events/s are measured; ``rates``: those that are given instead."""
+
+    url: str
+    seconds: float
+    apply: bool
+    rates: Mapping[str, float]
+    capacity: float | Literal["receiver"] | None
+    ground: Ground | None
+    effort: str
+    out: Path | None
+    as_json: bool
+
+
+@dataclass(slots=True)
+class Found:
+    """What was found.
+
+    ``is_idle``: whether no event was published, so that all regions count the same; ``delays_ms``: the mean before and
+    after, and as it is then, where hosts are known; ``done_s``: of each move that was made; ``refused``: why not all
+    were; ``measured``: how the network stands after them.
+    """
+
+    running: Running
+    better: Replanned
+    is_idle: bool
+    capacity: float
+    delays_ms: tuple[float, ...]
+    done_s: list[float]
+    refused: str = ""
+    measured: Standing | None = None
+
+    @property
+    def exceeded_by(self) -> float:
+        """By how many events/s the busiest node then exceeds the capacity."""
+        return max(0.0, self.better.standing[1].peak - self.capacity)
+
+
+def plan_running(context: click.Context, wanted: Wanted, show: Show) -> None:
+    """Carry out ``gamecast plan --from``."""
+    require_reachable(wanted.url)
+    found = asyncio.run(_found(wanted, show))
+    if wanted.out is not None:
+        with writing(f"--out {wanted.out}"):
+            wanted.out.write_bytes(found.better.after.to_json())
+    if wanted.as_json:
+        click.echo(orjson.dumps(_document(found), option=orjson.OPT_INDENT_2))
+    else:
+        _tell(Console(highlight=False, markup=False, emoji=False), found, wanted)
+    if found.refused or found.exceeded_by:
+        context.exit(BROKEN)
+
+
+async def _found(wanted: Wanted, show: Show) -> Found:
+    from laboratory.planning.running import apply, look
+    from placement.replanning import replanned
+
+    show(f"measuring for {wanted.seconds:g} s")
+    running = await look(wanted.url, seconds=wanted.seconds)
+    rates = {**running.rates, **wanted.rates}
+    show("planning")
+    network = _replanning(running, rates, wanted)
+    better = await asyncio.to_thread(replanned, network)
+    capacity = network.objective.capacity if wanted.capacity is not None else math.inf
+    delays_ms = _delays_ms(network, better.before, better.after)
+    found = Found(running, better, not any(rates.values()), capacity, delays_ms, [])
+    if not wanted.apply or not better.moves:
+        return found
+    for number, move in enumerate(better.moves, start=1):
+        show(f"transition {number} of {len(better.moves)}: {counted(len(move.paths), 'region')}")
+        try:
+            found.done_s.append(await apply(wanted.url, move))
+        except PlanError as error:
+            found.refused = str(error)
+            break
+    show(f"measuring for {wanted.seconds:g} s")
+    now = await look(wanted.url, seconds=wanted.seconds)
+    after = _replanning(now, now.rates, wanted)
+    found.measured = after.standing(now.plan)
+    found.delays_ms += _delays_ms(after, now.plan)
+    return found
+
+
+def _delays_ms(network: Replanning, *plans: Plan) -> tuple[float, ...]:
+    from laboratory.planning.nearer import NearerReplanning
+
+    return tuple(map(network.total_ms, plans)) if isinstance(network, NearerReplanning) else ()
+
+
+def _replanning(running: Running, rates: Mapping[str, float], wanted: Wanted) -> Replanning:
+    from placement.replanning import Replanning
+
+    if wanted.ground is None:
+        return Replanning(running.plan, running.membership, rates=rates, nodes=running.nodes, capacity=wanted.capacity)
+    from laboratory.planning.nearer import NearerReplanning
+    from placement.placing import EFFORTS
+
+    return NearerReplanning(
+        running.plan,
+        running.membership,
+        running.subscribers,
+        wanted.ground,
+        effort=EFFORTS[wanted.effort],
+        rates=rates,
+        nodes=running.nodes,
+        capacity=wanted.capacity,
+    )
+
+
+def _document(found: Found) -> dict[str, Any]:
+    before, after = found.better.standing
+    delays: list[dict[str, float]] = [{"mean_ms": ms} for ms in found.delays_ms] or [{}, {}, {}]
+    return {
+        "epoch": found.running.plan.epoch,
+        "ordering": found.running.plan.ordering,
+        "regions": len(found.running.plan.paths),
+        "events_per_s": sum(found.better.rates.values()),
+        "silent": list(found.running.silent),
+        "is_idle": found.is_idle,
+        "before": _standing(before) | delays[0],
+        "after": _standing(after) | delays[1],
+        "capacity": found.capacity if found.capacity < math.inf else None,
+        "overload": found.exceeded_by,
+        "moves": [
+            {
+                "regions": {region: list(path) for region, path in sorted(move.paths.items())},
+                "seconds": found.done_s[number] if number < len(found.done_s) else None,
+            }
+            for number, move in enumerate(found.better.moves)
+        ],
+        "refused": found.refused or None,
+        "measured": _standing(found.measured) | delays[2] if found.measured is not None else None,
+    }
+
+
+def _standing(standing: Standing) -> dict[str, Any]:
+    return {"path_nodes": standing.hops, "busiest": standing.peak, "of_nodes": dict(standing.loads)}
+
+
+def _tell(console: Console, found: Found, wanted: Wanted) -> None:
+    for line in _lines(found):
+        console.print(line, soft_wrap=True)
+    moves, done = found.better.moves, len(found.done_s)
+    if not moves:
+        console.print("No move is worth its cost: the network stays as it is.", soft_wrap=True)
+    elif not wanted.apply:
+        console.print("Nothing has changed. With --apply, the network goes over to it.", style="bold", soft_wrap=True)
+    elif found.refused:
+        console.print(
+            f"{done} of {counted(len(moves), 'transition')} made; the leader refused the next one: {found.refused}. "
+            "Somebody has joined meanwhile: try again.",
+            style="bold red",
+            soft_wrap=True,
+        )
+    else:
+        took = ", ".join(f"{seconds:.2f} s" for seconds in found.done_s)
+        console.print(f"Applied, in {took}.", style="bold", soft_wrap=True)
+    if found.exceeded_by:
+        console.print(
+            f"The busiest node carries {found.exceeded_by:,.6g} events/s more than the capacity "
+            f"({found.capacity:,.6g}): no plan that keeps it was found.",
+            style="bold red",
+            soft_wrap=True,
+        )
+
+
+def _lines(found: Found) -> Iterator[Any]:
+    running, better = found.running, found.better
+    plan = running.plan
+    busy = f"with {sum(better.rates.values()):,.6g} events/s"
+    if found.is_idle:
+        busy = "without an event while it was measured, so all regions count the same"
+    regions, nodes = counted(len(plan.paths), "region"), counted(len(plan.nodes), "node")
+    yield f"{regions} on {nodes}, ordered {plan.ordering!r}, {busy}."
+    if running.silent:
+        yield f"Not used, because they do not answer: {', '.join(map(printable, running.silent))}."
+    yield _table(found)
+    changed = {region for move in better.moves for region, path in move.paths.items() if plan.paths[region] != path}
+    if better.moves:
+        yield (
+            f"{counted(len(changed), 'region')} would move, in {counted(len(better.moves), 'transition')}."
+            if not found.done_s
+            else f"{counted(len(changed), 'region')} to move, in {counted(len(better.moves), 'transition')}."
+        )
+
+
+def _table(found: Found) -> Table:
+    before, after = found.better.standing
+    table = Table(box=None, pad_edge=False)
+    table.add_column("")
+    columns: Sequence[Standing | None] = (before, after, found.measured)
+    for name, standing in zip(("now", "planned", "measured after"), columns, strict=True):
+        if standing is not None:
+            table.add_column(name, justify="right")
+
+    def row(name: str, cell: Callable[[Standing], str]) -> None:
+        table.add_row(name, *(cell(standing) for standing in columns if standing is not None))
+
+    row("nodes that an event passes", lambda standing: f"{standing.hops:.3f}")
+    if found.delays_ms:
+        table.add_row("mean delay, ms", *(f"{ms:,.1f}" for ms in found.delays_ms))
+    row("busiest node, events/s", lambda standing: f"{standing.peak:,.1f}")
+    for node in sorted(after.loads, key=natural):
+        cells = (f"{standing.loads.get(node, 0.0):,.1f}" for standing in columns if standing is not None)
+        table.add_row(f"  {printable(node)}", *cells)
+    return table
