@@ -143,8 +143,8 @@ def _capacity(_: click.Context, __: click.Parameter, value: str | None) -> float
     "node_hosts",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="With --topology: nodes stand on these hosts only, a row each; with --from, rows of node,host.  [default: any "
-    "host]",
+    help="With --topology: nodes stand on these hosts only, rows of host, or of host,EVENTS_PER_S for what a node "
+    "there may carry; with --from, rows of node,host.  [default: any host]",
 )
 @click.option(
     "--objective",

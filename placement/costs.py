@@ -34,7 +34,8 @@ class Costs:
 
     ``up``, ``down``: items × hosts in ms, weighted; ``weight``: of each item's way inside; ``rates`` in events/s;
     ``left``, ``right``: which items have to meet. ``regions[i]``: the regions of item i. ``twins``: whether an item
-    needs an atom for its own regions.
+    needs an atom for its own regions. ``capacity``: events/s that a node on each host may carry, None if that does not
+    depend on the host.
     """
 
     up: FloatArray
@@ -45,6 +46,7 @@ class Costs:
     right: IntArray
     regions: tuple[IntArray, ...]
     twins: frozenset[int]
+    capacity: FloatArray | None = None
 
     @classmethod
     def of(cls, distances: Distances, wanted: Meetings, worth: FloatArray) -> Costs:
@@ -110,6 +112,7 @@ class Costs:
             self.right,
             self.regions,
             self.twins,
+            None if self.capacity is None else self.capacity[hosts],
         )
 
     def of_items(self, items: IntArray) -> Costs:
@@ -125,4 +128,5 @@ class Costs:
             np.array([number[item] for item in self.right[inside].tolist()], np.int64),
             tuple(self.regions[item] for item in items.tolist()),
             frozenset(number[item] for item in self.twins if item in number),
+            self.capacity,
         )

@@ -22,7 +22,7 @@ excess is better at any delay.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from operator import itemgetter
@@ -96,9 +96,21 @@ EFFORTS: Mapping[str, Effort] = {
 @dataclass(frozen=True, slots=True)
 class LoadRule:
     """The load that a node should carry: ``capacity`` events/s that it handles, infinite for no limit at all, or None
-    for the rule of Lumezanu 2006."""
+    for the rule of Lumezanu 2006.
+
+    ``of_hosts``: the same for each host of the topology, where they differ; the capacity is the largest of them that is
+    finite.
+    """
 
     capacity: float | None = None
+    of_hosts: tuple[float, ...] | None = None
+
+    @classmethod
+    def by_host(cls, capacities: Sequence[float]) -> LoadRule:
+        """Return the rule for hosts that may carry different loads, infinite for any."""
+        if len(set(capacities)) <= 1:
+            return cls(max(capacities, default=np.inf))
+        return cls(max(each for each in capacities if each < np.inf), tuple(capacities))
 
     def limits(self, receiver: float, scale_ms: float) -> Limits:
         """Return the limits, given the load of the busiest receiver and the delay of a central sequencer."""
@@ -106,13 +118,19 @@ class LoadRule:
             return Limits(receiver, receiver, HANDLED_PRICE * scale_ms, ORDERED_PRICE * scale_ms)
         return Limits(self.capacity, np.inf, CAPACITY_PRICE * scale_ms, 0.0, CAPACITY_OTHERS)
 
-    def excess(self, handled: FloatArray) -> float:
-        """Return by how many events/s the busiest node exceeds the capacity; the rule of Lumezanu 2006 is no
-        capacity."""
-        if self.capacity is None:
-            return 0.0
-        over = float(handled.max(initial=0.0)) - self.capacity
-        return over if over > TOLERANCE * self.capacity else 0.0
+    def on(self, hosts: Sequence[int]) -> FloatArray:
+        """Return the capacities of nodes on these hosts."""
+        if self.of_hosts is not None:
+            return np.array(self.of_hosts)[list(hosts)]
+        return np.full(len(hosts), np.inf if self.capacity is None else self.capacity)
+
+    def excess(self, handled: FloatArray, hosts: Sequence[int]) -> float:
+        """Return by how many events/s nodes on these hosts exceed their capacity at most; the rule of Lumezanu 2006 is
+        no capacity."""
+        limits = self.on(hosts)
+        with np.errstate(invalid="ignore"):
+            over = np.where(handled > limits * (1 + TOLERANCE), handled - limits, 0.0)
+        return float(over.max(initial=0.0))
 
 
 def place(
@@ -246,6 +264,8 @@ class _Placing:
         """Return a network for destinations with these weights."""
         self.hosts, self.paths, self.atoms, self.carried = [], {}, [], []
         costs = Costs.of(self.distances, self.wanted, worth)
+        if self.rule.of_hosts is not None:
+            costs = replace(costs, capacity=np.array(self.rule.of_hosts))
         if self.nodes is None:
             for items in _parts(costs):
                 self._place_part(costs.of_items(items))
@@ -258,7 +278,7 @@ class _Placing:
 
     def excess(self, network: Placed) -> float:
         """Return by how many events/s a network's busiest node exceeds the capacity of the rule."""
-        return self.rule.excess(network.handled(self.distances.workload.region_rates))
+        return self.rule.excess(network.handled(self.distances.workload.region_rates), network.hosts)
 
     def figures(self, network: Placed) -> Figures:
         """Return the delays of a network."""
@@ -269,7 +289,7 @@ class _Placing:
         effort = self.effort
         listed = self._listed(costs)
         if not len(listed):
-            self._join(costs, int(np.argmin(self.carried)))
+            self._join(costs, self._least_filled(range(len(self.hosts))))
             return
         near = costs.on(listed)
         between = topology.ms_from(listed)[:, listed]
@@ -289,9 +309,13 @@ class _Placing:
         finished = [self._finish(search, near, layout, limits) for layout in layouts]
         _, best_layout = min(zip((part.value for part in finished), layouts, strict=True), key=itemgetter(0))
         finished += [self._finish(search, near, best_layout, limits) for _ in range(effort.divisions - 1)]
-        if min(self.rule.excess(part.handled) for part in finished) > 0:
+
+        def excess(part: _Part) -> float:
+            return self.rule.excess(part.handled, listed[list(part.hosts)].tolist())
+
+        if min(map(excess, finished)) > 0:
             finished.append(self._least_loaded(search, near, vertices, limits))
-        best_part = min(finished, key=lambda part: (self.rule.excess(part.handled), part.value))
+        best_part = min(finished, key=lambda part: (excess(part), part.value))
         if (node := self._nearer_node(costs, best_part.value)) is not None:
             self._join(costs, node)
         else:
@@ -329,7 +353,7 @@ class _Placing:
         if self.rule.capacity is None:
             return None
         own = (costs.up + costs.down).sum(axis=0)[self.hosts]
-        room = np.array(self.carried) + costs.rates.sum() <= self.rule.capacity
+        room = np.array(self.carried) + costs.rates.sum() <= self.rule.on(self.hosts)
         better = np.flatnonzero(room & (own < value - SAME))
         return int(better[own[better].argmin()]) if len(better) else None
 
@@ -391,23 +415,48 @@ class _Placing:
         node."""
         rate = float(costs.rates[item])
         limit = self.rule.limits(self.receiver, 0.0).handled
+        room_of = self.rule.of_hosts
         own = costs.up[item] + costs.down[item]
         among = self.allowed[np.argsort(own[self.allowed], kind="stable")].tolist()
         if not own.any() and self.hosts:
             # One that costs nothing anywhere, for want of subscribers, is no reason for a node if one has room.
-            among.insert(0, self.hosts[int(np.argmin(self.carried))])
+            among.insert(0, self.hosts[self._least_filled(range(len(self.hosts)))])
         for host in among:
             here = [node for node, standing in enumerate(self.hosts) if standing == host]
-            with_room = [node for node in here if self.carried[node] + rate <= limit]
+            room = limit if room_of is None else room_of[host]
+            with_room = [node for node in here if self.carried[node] + rate <= room]
             if with_room:
                 self._add_loose(costs, item, with_room[0])
                 return
-            if not here or self.distances.topology.roomy:
+            if (not here or self.distances.topology.roomy) and (room_of is None or rate <= room):
                 self.hosts.append(host)
                 self.carried.append(0.0)
                 self._add_loose(costs, item, len(self.hosts) - 1)
                 return
-        self._add_loose(costs, item, int(np.argmin(self.carried)))
+        if room_of is not None:
+            self._add_where_least_too_much(costs, item, among, room_of)
+        else:
+            self._add_loose(costs, item, self._least_filled(range(len(self.hosts))))
+
+    def _add_where_least_too_much(
+        self, costs: Costs, item: int, among: Sequence[int], room_of: Sequence[float]
+    ) -> None:
+        """Place a region where its node exceeds what it may carry by least: one that stands, or a new one."""
+        new = [host for host in among if self.distances.topology.roomy or host not in self.hosts]
+        self.hosts += new
+        self.carried += [0.0] * len(new)
+        over = [carried - room_of[host] for carried, host in zip(self.carried, self.hosts, strict=True)]
+        node = int(np.argmin(over))
+        standing = len(self.hosts) - len(new)
+        kept = [*range(standing), *([node] if node >= standing else [])]
+        self.hosts, self.carried = [self.hosts[each] for each in kept], [self.carried[each] for each in kept]
+        self._add_loose(costs, item, kept.index(node))
+
+    def _least_filled(self, nodes: Sequence[int]) -> int:
+        """Return the node that carries least of what it may."""
+        if self.rule.of_hosts is None:
+            return min(nodes, key=lambda node: self.carried[node])
+        return min(nodes, key=lambda node: self.carried[node] / self.rule.on([self.hosts[node]])[0])
 
     def _add_loose(self, costs: Costs, item: int, node: int) -> None:
         self.carried[node] += float(costs.rates[item])
@@ -421,7 +470,8 @@ def _valued(search: Improvement, costs: Costs, spread: Spread, hosts: tuple[int,
         value += float(costs.up[item, hosts[way[0]]] + costs.down[item, hosts[way[-1]]])
         value += float(costs.weight[item]) * inside
         handled[list(way)] += costs.rates[item]
-    return _Part(spread, hosts, handled, value + float(limits.charge(handled, np.zeros(1))))
+    charged = limits.charge(limits.scaled(handled, costs, hosts), np.zeros(1))
+    return _Part(spread, hosts, handled, value + float(charged))
 
 
 def _parts(costs: Costs) -> list[IntArray]:

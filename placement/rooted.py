@@ -36,6 +36,13 @@ class Limits:
     ordered_price_ms: float
     others: float = OTHERS
 
+    def scaled(self, handled: FloatArray, costs: Costs, hosts: Sequence[int]) -> FloatArray:
+        """Return loads as if all hosts had the capacity ``handled`` of the limits: for `charge`."""
+        if costs.capacity is None:
+            return handled
+        scaled: FloatArray = handled * (self.handled / costs.capacity[list(hosts)])
+        return scaled
+
     def charge(self, handled: FloatArray, ordered: FloatArray) -> FloatArray:
         """Return the charge in ms; the last axis is the nodes. The worst counts, and the others a little."""
         charged: FloatArray = self.handled_price_ms * self._excess(handled / self.handled)
@@ -144,6 +151,7 @@ class RootedTree:
         value: FloatArray = self.cost[items, ingress, top].sum(axis=1)
         if limits is not None:
             handled = np.einsum("bkv,k->bv", self.on[ingress, top], self.costs.rates)
+            handled = limits.scaled(handled, self.costs, self.hosts)
             value = value + limits.charge(handled, self._ordered(pairs, ingress, met))
         return value
 

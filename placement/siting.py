@@ -18,7 +18,11 @@ from placement.costs import Costs
 from placement.topology import FloatArray, IntArray
 
 IMPROVEMENT_MIN = 1e-9
+TOLERANCE = 1e-9
+"""As a part of a capacity, because sums of rates are rounded."""
 ROUNDS_MAX = 20
+TOO_MUCH = 1e12
+"""The cost of a vertex on a host that cannot carry it, in ms: more than all delays."""
 ANCHORS = 4
 """Hosts around which all vertices are tried: the best ones for what enters and leaves."""
 
@@ -48,6 +52,12 @@ class _Siting:
         self.own = np.zeros((self.size, len(between)))
         np.add.at(self.own, [way[0] for way in ways], costs.up)
         np.add.at(self.own, [way[-1] for way in ways], costs.down)
+        if costs.capacity is not None:
+            handled = np.zeros(self.size)
+            for way, rate in zip(ways, costs.rates.tolist(), strict=True):
+                handled[list(way)] += rate
+            missing = handled[:, None] / costs.capacity[None, :] - 1.0
+            self.own += TOO_MUCH * np.where(missing > TOLERANCE, missing, 0.0)
         # By the lower vertex of each edge: the weight that passes it upwards, and downwards.
         self.upward, self.downward = np.zeros(self.size), np.zeros(self.size)
         for way, weight in zip(ways, costs.weight.tolist(), strict=True):

@@ -138,7 +138,7 @@ class NearerReplanning(Replanning):
                 objective="mean",
                 rates=part.rates,
                 capacity=None,
-                node_hosts=[self._ground.host_of_node[node] for node in self.nodes],
+                node_hosts=dict.fromkeys(self._ground.host_of_node[node] for node in self.nodes),
             )
         return found
 

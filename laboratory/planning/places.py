@@ -34,7 +34,8 @@ class PlanOnHosts:
 
     ``central``: the delays with one sequencer at the 1-median; ``direct_ms``: without any; ``bound_ms``: a mean that no
     network is below. ``capacity``: the limit of events/s through a node, if there is one; ``peak``: of the busiest
-    node, which exceeds it by ``overload``.
+    node, which exceeds it by ``overload``. ``capacities``: of the hosts that have one of their own; then the
+    overload is that of the node that exceeds its own by most, ``worst``.
     """
 
     plan: Plan
@@ -46,6 +47,8 @@ class PlanOnHosts:
     capacity: float | None
     peak: float
     overload: float
+    capacities: Mapping[str, float]
+    worst: str | None
 
     @property
     def used(self) -> int:
@@ -81,6 +84,7 @@ class PlanOnHosts:
             "capacity": self.capacity,
             "peak": self.peak,
             "overload": self.overload,
+            "capacities": dict(self.capacities),
         }
 
     def why(self) -> tuple[str, ...]:
@@ -100,7 +104,14 @@ class PlanOnHosts:
         )
 
     def _missed(self) -> Iterator[str]:
-        if self.capacity is not None and self.overload:
+        if self.worst is not None and self.capacities:
+            host = self.host_of[self.worst]
+            may = self.capacities.get(host, self.capacity)
+            yield (
+                f"Node {self.worst} on {host} carries {self.overload:,.6g} events/s more than a node there may "
+                f"({may:,.6g}): no placement that keeps all capacities was found."
+            )
+        elif self.capacity is not None and self.overload:
             yield (
                 f"The busiest node carries {self.peak:,.6g} events/s, {self.overload / self.capacity:,.1%} more than "
                 f"the capacity ({self.capacity:,.6g}): no placement that keeps it was found."
@@ -116,6 +127,8 @@ class Task:
     objective: Objective
     limit: float | None
     """Events/s through a node, if there is a limit."""
+    own_limits: Mapping[str, float]
+    """The same, of hosts with a limit of their own."""
     allowed: IntArray | None = None
     """The hosts that nodes may stand on, None for all."""
 
@@ -130,19 +143,21 @@ class Task:
         objective: Objective,
         rates: Mapping[str, float],
         capacity: float | Literal["receiver"] | None,
-        node_hosts: Sequence[str] | None = None,
+        node_hosts: Mapping[str, float | None] | None = None,
     ) -> Task:
         """Read a world.
 
         ``host_of``: subscriber → host; those that it leaves out stand on the host that has their name. ``capacity``:
         events/s through a node, ``receiver`` for as many as the busiest subscriber receives, or None for no limit. A
         region's events are published by its subscribers in equal parts. ``node_hosts``: the hosts that nodes may stand
-        on. Raises `UsageError` for a subscriber without a host, and for hosts that the topology does not have.
+        on, with the events/s that a node there may carry, None for ``capacity``. Raises `UsageError` for a subscriber
+        without a host, and for hosts that the topology does not have.
         """
-        allowed = None if node_hosts is None else _numbers(node_hosts, topology)
+        allowed = None if node_hosts is None else _numbers([*node_hosts], topology)
+        own = {host: most for host, most in (node_hosts or {}).items() if most is not None}
         work = _workload(membership, topology, host_of, rates)
         limit = (float(work.received.max(initial=0.0)) or None) if capacity == "receiver" else capacity
-        return cls(Distances.of(work, topology), ordering, objective, limit, allowed)
+        return cls(Distances.of(work, topology), ordering, objective, limit, own, allowed)
 
     def planned(
         self,
@@ -157,7 +172,7 @@ class Task:
         ``names``: of the possible nodes; None for as many as the load asks for, or ``nodes`` at most: n1, n2, ….
         ``capacity``: events/s through a node, instead of the task's.
         """
-        rule = LoadRule(next((limit for limit in (capacity, self.limit) if limit is not None), np.inf))
+        rule = self._rule(capacity if capacity is not None else self.limit, capacity)
         distances, work = self.distances, self.distances.workload
         placed = place(
             distances,
@@ -170,8 +185,11 @@ class Task:
             allowed=self.allowed,
         )
         plan = placed.plan(work, ordering=self.ordering, names=names)
-        peak = float(placed.handled(work.region_rates).max(initial=0.0))
-        limit = LoadRule(np.inf if self.limit is None else self.limit)
+        loads = placed.handled(work.region_rates)
+        peak = float(loads.max(initial=0.0))
+        kept = self._rule(self.limit, None)
+        overload = kept.excess(loads, placed.hosts)
+        worst = int(np.argmax(loads - kept.on(placed.hosts))) if overload else None
         return PlanOnHosts(
             plan,
             {node: distances.topology.names[host] for node, host in zip(plan.nodes, placed.hosts, strict=False)},
@@ -181,8 +199,18 @@ class Task:
             self.bound_ms,
             self.limit,
             peak,
-            limit.excess(np.array([peak])),
+            overload,
+            self.own_limits,
+            None if worst is None else [*plan.nodes][worst],
         )
+
+    def _rule(self, capacity: float | None, most: float | None) -> LoadRule:
+        """Return the rule for a capacity, or those that hosts have of their own, which count up to ``most``."""
+        limit = np.inf if capacity is None else capacity
+        if not self.own_limits:
+            return LoadRule(limit)
+        most = np.inf if most is None else most
+        return LoadRule.by_host([min(self.own_limits.get(host, limit), most) for host in self.distances.topology.names])
 
     @cached_property
     def central(self) -> Figures:
@@ -217,27 +245,44 @@ def read_hosts(file: Path, *, of: str = "subscriber") -> dict[str, str]:
     return found
 
 
-def read_node_hosts(file: Path) -> list[str]:
-    """Read the hosts that nodes may stand on, a line each; a first ``host`` is a header.
+def read_node_hosts(file: Path) -> dict[str, float | None]:
+    """Read the hosts that nodes may stand on, a line each, with the events/s that a node there may carry, or None.
 
-    Raises `InvalidInput` if there is none, or if the text is not UTF-8.
+    A first ``host`` is a header. Raises `InvalidInput` for a host with two capacities, for a capacity that is not a
+    number above 0, and if there is no host or the text is not UTF-8.
     """
-    found: dict[str, None] = {}
+    found: dict[str, float | None] = {}
     begun = False
     for number, line in read_lines(file):
+        where = f"{file}, line {number}"
         try:
             text = line.decode("utf-8-sig" if number == 1 else "utf-8").strip()
         except UnicodeDecodeError as error:
-            raise InvalidInput(f"{file}, line {number}: {foreign_encoding(line) or error}") from error
+            raise InvalidInput(f"{where}: {foreign_encoding(line) or error}") from error
         if not text:
             continue
-        host = next(csv.reader([text]))[0].strip()
+        host, *capacity = (cell.strip() for cell in next(csv.reader([text])))
         if begun or host.casefold() != "host":
-            found[host] = None
+            events_per_s = _capacity(capacity, where)
+            if found.setdefault(host, events_per_s) != events_per_s:
+                raise InvalidInput(f"{where}: host {host!r} has another capacity already")
         begun = True
     if not found:
         raise InvalidInput(f"{file}: there is no host, so nodes have nowhere to stand")
-    return [*found]
+    return found
+
+
+def _capacity(cells: Sequence[str], where: str) -> float | None:
+    if not cells or not any(cells):
+        return None
+    try:
+        [text] = cells
+        events_per_s = float(text)
+    except ValueError:
+        events_per_s = 0.0
+    if not 0 < events_per_s < np.inf:
+        raise InvalidInput(f"{where}: {','.join(cells)!r} is not a number of events/s above 0")
+    return events_per_s
 
 
 def _numbers(hosts: Sequence[str], topology: Topology) -> IntArray:

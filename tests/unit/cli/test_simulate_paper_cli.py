@@ -292,6 +292,38 @@ def test_a_host_with_room_has_as_many_nodes_as_the_capacity_asks_for(tmp_path: P
     assert (status, found["placement"]["peak"] <= 3) == (0, True)
 
 
+def test_hosts_have_capacities_of_their_own_that_are_kept_or_the_plan_says_which_is_not(tmp_path: Path) -> None:
+    (tmp_path / "hosts.csv").write_text("".join(f"{who}{n},a\n" for n in range(3) for who in "xy"))
+    rows = "".join(f"{who}{n},r{n}\n" for n in range(3) for who in "xy")
+    node_hosts = tmp_path / "node-hosts.csv"
+    options = "--hosts", str(tmp_path / "hosts.csv"), "--node-hosts", str(node_hosts)
+    node_hosts.write_text("host,events_per_s\na,1\nb,1\nc,5\n")
+    status, found = planned(tmp_path, rows, *options)
+    loads = {found["placement"]["hosts"][node]: load for node, load in found["node_load"]["of_nodes"].items()}
+    assert (status, loads, found["overload"]) == (0, {"a": 1.0, "b": 1.0, "c": 1.0}, 0)
+    node_hosts.write_text("a\nb,1\n")
+    status, found = planned(tmp_path, rows, *options)
+    assert (status, set(found["placement"]["hosts"].values())) == (0, {"a"})
+    node_hosts.write_text("a,2\nb,0.5\n")
+    status, found = planned(tmp_path, rows, *options)
+    assert (status, found["overload"]) == (1, 0.5)
+    assert "node on b" in " ".join(found["why"]) or " on b carries 0.5 events/s more" in " ".join(found["why"])
+    for wrong, complaint in (
+        ("a,x", "'x' is not a number"),
+        ("a,1\na,2", "another capacity"),
+        ("a,1,2", "not a number"),
+    ):
+        node_hosts.write_text(wrong)
+        command = [
+            str(tmp_path / "rows.csv"),
+            "--topology",
+            str(tmp_path / "line.csv"),
+            "--node-hosts",
+            str(node_hosts),
+        ]
+        assert complaint in str(CliRunner().invoke(plan_command, command).exception)
+
+
 def test_a_frontier_has_no_more_nodes_than_asked_for_and_goes_on_over_a_plateau(tmp_path: Path) -> None:
     rows = "".join(f"{who}{n},r{n}\n" for n in range(5) for who in "xy")
     (tmp_path / "hosts.csv").write_text("".join(f"x{n},{'abcab'[n]}\ny{n},{'bcabc'[n]}\n" for n in range(5)))

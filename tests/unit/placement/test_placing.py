@@ -159,6 +159,37 @@ def test_a_capacity_is_exceeded_by_no_more_than_the_planner_needs_without_places
     assert violations(network.plan(work, ordering="overlap"), work.membership) == {}
 
 
+@pytest.mark.parametrize("seed", range(12))
+def test_hosts_that_may_carry_less_get_less(seed: int) -> None:
+    """Of four hosts, one has room for all: it may be far away."""
+    random = np.random.default_rng(seed)
+    topology = plane(20, random)
+    hosts = random.choice(20, 12, replace=False)
+    work = Workload.of(hosts, correlated_groups(topology, hosts, 6, random, size=4))
+    distances = Distances.of(work, topology)
+    total = float(work.region_rates.sum())
+    among = random.choice(20, 4, replace=False)
+    capacities = np.full(20, np.inf)
+    capacities[among] = total * np.array([0.3, 0.5, 0.7, 1.0])
+    rule = LoadRule.by_host(capacities.tolist())
+    for nodes in (None, 4):
+        network = place(distances, np.random.default_rng(0), nodes=nodes, rule=rule, allowed=np.sort(among))
+        loads = network.handled(work.region_rates)
+        assert violations(network.plan(work, ordering="overlap"), work.membership) == {}
+        assert set(network.hosts) <= set(among.tolist())
+        assert (loads <= capacities[list(network.hosts)] * (1 + 1e-9)).all(), (nodes, loads, network.hosts)
+        assert rule.excess(loads, network.hosts) == 0
+
+
+def test_the_excess_is_that_of_the_host_that_may_carry_least() -> None:
+    rule = LoadRule.by_host([10.0, 2.0, np.inf])
+    assert rule.excess(np.array([9.0, 3.0, 99.0]), [0, 1, 2]) == 1.0
+    assert rule.excess(np.array([9.0, 2.0, 99.0]), [0, 1, 2]) == 0.0
+    assert rule.excess(np.array([13.0, 3.0]), [0, 1]) == 3.0
+    assert LoadRule.by_host([5.0, 5.0]) == LoadRule(5.0)
+    assert LoadRule().excess(np.array([1e9]), [0]) == 0.0
+
+
 def test_less_load_comes_before_less_delay_when_a_capacity_is_exceeded() -> None:
     limits = LoadRule(100.0).limits(100.0, 1.0)
     none = np.zeros(2)
