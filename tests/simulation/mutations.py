@@ -508,6 +508,12 @@ MUTATIONS = (
         "",
     ),
     Mutation(
+        "who asks while a proposed plan is decided on counts as heard",
+        MANAGER,
+        "return following_record(record, changes, heard, planner,",
+        "return following_record(record, changes, interests, planner,",
+    ),
+    Mutation(
         "a plan undoes what was granted while it was made",
         BESIDE,
         "members=_merged(base.members, following.members, now.members),",
