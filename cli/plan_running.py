@@ -51,7 +51,7 @@ class Found:
 
     ``is_idle``: whether no event was published, so that all regions count the same; ``delays_ms``: the mean before and
     after, and as it is then, where hosts are known; ``done_s``: of each move that was made; ``refused``: why not all
-    were; ``measured``: how the network stands after them.
+    were; ``measured``: how the network stands after them, by the events/s before if there are none then.
     """
 
     running: Running
@@ -108,7 +108,7 @@ async def _found(wanted: Wanted, show: Show) -> Found:
             break
     show(f"measuring for {wanted.seconds:g} s")
     now = await look(wanted.url, seconds=wanted.seconds)
-    after = _replanning(now, now.rates, wanted)
+    after = _replanning(now, now.rates if any(now.rates.values()) else rates, wanted)
     found.measured = after.standing(now.plan)
     found.delays_ms += _delays_ms(after, now.plan)
     return found
@@ -222,7 +222,7 @@ def _table(found: Found) -> Table:
     table = Table(box=None, pad_edge=False)
     table.add_column("")
     columns: Sequence[Standing | None] = (before, after, found.measured)
-    for name, standing in zip(("now", "planned", "measured after"), columns, strict=True):
+    for name, standing in zip(("now", "planned", "after"), columns, strict=True):
         if standing is not None:
             table.add_column(name, justify="right")
 

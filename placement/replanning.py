@@ -15,7 +15,7 @@ for as long as their paths together keep to them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Literal
@@ -186,13 +186,10 @@ class Replanning:
         return replace(self.plan, nodes=nodes, runs=runs, paths=paths, atoms=atoms, epochs={}, joint=frozenset())
 
 
-def replanned(
-    network: Replanning, *, price: float | None = None, advance: Callable[[int], None] = lambda _: None
-) -> Replanned:
+def replanned(network: Replanning, *, price: float | None = None) -> Replanned:
     """Return the moves that are worth it. Deterministic.
 
-    ``price``: of moving everything, in the unit of `Replanning.worth`, None for the network's own; ``advance``: is told
-    how many regions were looked at.
+    ``price``: of moving everything, in the unit of `Replanning.worth`; None for the network's own.
     """
     plan = network.plan
     if price is None:
@@ -202,7 +199,6 @@ def replanned(
     for _ in range(PASSES_MAX):
         has_moved = False
         for number, part in enumerate(network.parts):
-            advance(len(part.regions))
             now = chosen.get(number)
             paths = (now or plan).paths
             if not network.may_move(part) or network.is_well_off(part, paths, loads):
