@@ -210,7 +210,7 @@ class Leader:
             and seen.expected == len(record.expected)
             and not seen.doubted
             and not seen.proposed
-            and seen.nodes.keys() == record.plan.nodes.keys()
+            and seen.nodes.keys() <= record.plan.nodes.keys()
             and time.monotonic() < self._looked_at_nodes + LOOK_EVERY_MS / 1000
             and self._granted < GRANTED_MAX
         )
@@ -391,7 +391,12 @@ class Leader:
             if found is not None:
                 proposal, plan = found
                 interests, away = dict(seen.interests), self._gone.away(record)
-                deciding = asyncio.ensure_future(asyncio.to_thread(_go_over, record, plan, interests, nodes, away))
+                # Those of the plan, too, that are not registered: the control Redis, where a network began with it.
+                others = {name: url for name, url in record.plan.nodes.items() if name not in seen.nodes}
+                there = nodes.keys() | (await self._operator.runs(others)).keys()
+                deciding = asyncio.ensure_future(
+                    asyncio.to_thread(_go_over, record, plan, interests, nodes, there, away)
+                )
                 if not await self._leads_until(deciding):
                     return None
                 if (following := deciding.result()) is not None:
@@ -460,7 +465,7 @@ class Leader:
         self, seen: Seen, record: Record, *, busy: AbstractSet[str], apart_from: AbstractSet[str] = frozenset()
     ) -> Record | None:
         """Return the record in which something is granted beside a plan that is being made or brought to the nodes."""
-        if seen.expected != len(record.expected) or seen.doubted or seen.nodes.keys() != record.plan.nodes.keys():
+        if seen.expected != len(record.expected) or seen.doubted or not seen.nodes.keys() <= record.plan.nodes.keys():
             return None
         nodes = {name: url for name, url in self._there.items() if name in record.plan.nodes}
         interests = {name: seen.interests[name] for name in self._unheard - apart_from}
@@ -620,14 +625,19 @@ def _is_named(plan: Plan, node: str, run: str) -> bool:
 
 
 def _go_over(
-    record: Record, proposed: Plan, interests: Mapping[str, Interest], nodes: Mapping[str, str], away: Members
+    record: Record,
+    proposed: Plan,
+    interests: Mapping[str, Interest],
+    nodes: Mapping[str, str],
+    there: AbstractSet[str],
+    away: Members,
 ) -> Record | None:
     try:
         from sequencing.manager import proposed_record  # only now, in this thread, as in `_decide`
     except Exception as error:
         raise ImportError(str(error)) from error
 
-    return proposed_record(record, proposed, interests, nodes=nodes, away=away)
+    return proposed_record(record, proposed, interests, nodes=nodes, there=there, away=away)
 
 
 def _decide(

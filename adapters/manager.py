@@ -71,7 +71,7 @@ class Manager:
         self.leads = False
         """Whether this candidate led at its last check."""
         self.cannot_plan: Exception | None = None
-        """The reason why it does not lead: the planner is not installed, or cannot be loaded."""
+        """The reason why it does not lead: its user may not, or the planner is not installed, or cannot be loaded."""
 
     async def run(self) -> None:
         """Run as a leader candidate until `stop`, and lead when elected; retry during network trouble."""
@@ -86,6 +86,7 @@ class Manager:
                 except NotAllowed as error:
                     # In a secured network, users of game servers may publish and subscribe, but not lead.
                     logger.info("manager: this user may not lead: %s", error)
+                    self.cannot_plan = error
                     await self._stop.wait()
                 except ImportError as error:
                     logger.warning("manager: this process cannot lead, because the planner cannot be loaded: %r", error)

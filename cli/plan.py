@@ -247,6 +247,8 @@ def plan(
         raise click.UsageError("--rtt, --weight, --hosts, --node-hosts and --frontier need --topology FILE")
     if frontier and named:
         raise click.UsageError("--frontier names its nodes itself: give --nodes N instead of --node NAME")
+    if seconds is not None and math.isnan(seconds):
+        raise click.BadParameter("nan is not a time", param_hint="--seconds")
     if url is None and (apply or seconds is not None):
         raise click.UsageError("--apply and --seconds need --from URL")
     if picture is not None:

@@ -18,7 +18,7 @@ from adapters.wording import natural
 from cli.outfiles import writing
 from cli.reporting import counted, printable
 from gamecast.client.networks import require_reachable
-from gamecast.errors import PlanError
+from gamecast.errors import NoLeader, NotAllowed, OtherSideError, PlanError
 from launcher.ending import BROKEN
 
 if TYPE_CHECKING:
@@ -57,6 +57,10 @@ class Found:
     running: Running
     better: Replanned
     is_idle: bool
+    unmeasured: int
+    """Of so many regions it is not known how many events they have."""
+    foreign: list[str]
+    """Regions with given rates that the network does not have."""
     capacity: float
     delays_ms: tuple[float, ...]
     done_s: list[float]
@@ -90,28 +94,39 @@ async def _found(wanted: Wanted, show: Show) -> Found:
 
     show(f"measuring for {wanted.seconds:g} s")
     running = await look(wanted.url, seconds=wanted.seconds)
-    rates = {**running.rates, **wanted.rates}
+    rates, unmeasured = _rates(running, wanted)
     show("planning")
     network = _replanning(running, rates, wanted)
     better = await asyncio.to_thread(replanned, network)
     capacity = network.objective.capacity if wanted.capacity is not None else math.inf
     delays_ms = _delays_ms(network, better.before, better.after)
-    found = Found(running, better, not any(rates.values()), capacity, delays_ms, [])
+    foreign = sorted(wanted.rates.keys() - running.plan.paths.keys())
+    found = Found(running, better, not any(rates.values()), unmeasured, foreign, capacity, delays_ms, [])
     if not wanted.apply or not better.moves:
         return found
     for number, move in enumerate(better.moves, start=1):
         show(f"transition {number} of {len(better.moves)}: {counted(len(move.paths), 'region')}")
         try:
             found.done_s.append(await apply(wanted.url, move))
-        except PlanError as error:
+        except (PlanError, OtherSideError) as error:
+            if isinstance(error, (NoLeader, NotAllowed)):
+                raise
             found.refused = str(error)
             break
     show(f"measuring for {wanted.seconds:g} s")
     now = await look(wanted.url, seconds=wanted.seconds)
-    after = _replanning(now, now.rates if any(now.rates.values()) else rates, wanted)
+    after = _replanning(now, _rates(now, wanted)[0] if any(now.rates.values()) else rates, wanted)
     found.measured = after.standing(now.plan)
     found.delays_ms += _delays_ms(after, now.plan)
     return found
+
+
+def _rates(running: Running, wanted: Wanted) -> tuple[dict[str, float], int]:
+    """Return the events/s of all regions, those that are given before those that were measured; the mean of these where
+    neither is there, and of how many regions that is so."""
+    known = {**running.rates, **{region: rate for region, rate in wanted.rates.items() if region in running.plan.paths}}
+    mean = sum(known.values()) / len(known) if known else 0.0
+    return {region: known.get(region, mean) for region in running.plan.paths}, len(running.plan.paths) - len(known)
 
 
 def _delays_ms(network: Replanning, *plans: Plan) -> tuple[float, ...]:
@@ -124,7 +139,14 @@ def _replanning(running: Running, rates: Mapping[str, float], wanted: Wanted) ->
     from placement.replanning import Replanning
 
     if wanted.ground is None:
-        return Replanning(running.plan, running.membership, rates=rates, nodes=running.nodes, capacity=wanted.capacity)
+        return Replanning(
+            running.plan,
+            running.membership,
+            rates=rates,
+            nodes=running.nodes,
+            there=running.unregistered,
+            capacity=wanted.capacity,
+        )
     from laboratory.planning.nearer import NearerReplanning
     from placement.placing import EFFORTS
 
@@ -136,6 +158,7 @@ def _replanning(running: Running, rates: Mapping[str, float], wanted: Wanted) ->
         effort=EFFORTS[wanted.effort],
         rates=rates,
         nodes=running.nodes,
+        there=running.unregistered,
         capacity=wanted.capacity,
     )
 
@@ -150,6 +173,8 @@ def _document(found: Found) -> dict[str, Any]:
         "events_per_s": sum(found.better.rates.values()),
         "silent": list(found.running.silent),
         "is_idle": found.is_idle,
+        "unmeasured": found.unmeasured,
+        "foreign_rates": found.foreign,
         "before": _standing(before) | delays[0],
         "after": _standing(after) | delays[1],
         "capacity": found.capacity if found.capacity < math.inf else None,
@@ -175,13 +200,15 @@ def _tell(console: Console, found: Found, wanted: Wanted) -> None:
         console.print(line, soft_wrap=True)
     moves, done = found.better.moves, len(found.done_s)
     if not moves:
-        console.print("No move is worth its cost: the network stays as it is.", soft_wrap=True)
+        groups = "Regions that are ordered against each other move together, and these are all in one group. "
+        one = groups if found.better.parts == 1 else ""
+        console.print(f"{one}No move is worth its cost: the network stays as it is.", soft_wrap=True)
     elif not wanted.apply:
         console.print("Nothing has changed. With --apply, the network goes over to it.", style="bold", soft_wrap=True)
     elif found.refused:
         console.print(
-            f"{done} of {counted(len(moves), 'transition')} made; the leader refused the next one: {found.refused}. "
-            "Somebody has joined meanwhile: try again.",
+            f"{done} of {counted(len(moves), 'transition')} made; not the next one: {found.refused}. Run the command "
+            "again for a plan of the network as it is now.",
             style="bold red",
             soft_wrap=True,
         )
@@ -203,8 +230,19 @@ def _lines(found: Found) -> Iterator[Any]:
     busy = f"with {sum(better.rates.values()):,.6g} events/s"
     if found.is_idle:
         busy = "without an event while it was measured, so all regions count the same"
-    regions, nodes = counted(len(plan.paths), "region"), counted(len(plan.nodes), "node")
+    regions = counted(len(plan.paths), "region")
+    nodes = counted(len({*running.nodes, *plan.visits}), "node")
     yield f"{regions} on {nodes}, ordered {plan.ordering!r}, {busy}."
+    if found.unmeasured and not found.is_idle:
+        yield (
+            f"The events of {counted(found.unmeasured, 'region')} could not be counted (each look found a new epoch, "
+            "or a node was silent): they get the mean of the others. Measure for longer, with --seconds."
+        )
+    if found.foreign:
+        yield (
+            f"Rates of {counted(len(found.foreign), 'region')} that the network does not have are left out, such as "
+            f"that of {printable(found.foreign[0])!r}."
+        )
     if running.silent:
         yield f"Not used, because they do not answer: {', '.join(map(printable, running.silent))}."
     yield _table(found)

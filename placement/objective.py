@@ -115,6 +115,8 @@ def region_rates(membership: Membership, rates: Mapping[str, float]) -> FloatArr
     if not np.isfinite(found).all() or (found < 0).any():
         wrong = int(np.flatnonzero(~np.isfinite(found) | (found < 0))[0])
         raise UsageError(f"region {membership.regions[wrong]!r} has a rate of {found[wrong]} events/s")
+    if not np.isfinite(found.sum()):
+        raise UsageError("the rates add up to more events/s than a number can hold")
     return found if found.any() else np.ones(len(found))
 
 

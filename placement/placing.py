@@ -269,7 +269,10 @@ class _Placing:
         if self.nodes is None:
             for items in _parts(costs):
                 self._place_part(costs.of_items(items))
-            for item in range(costs.ordered, len(costs.weight)):
+            loose = np.arange(costs.ordered, len(costs.weight))
+            if self.rule.of_hosts is not None:  # what is large first: else it finds no room
+                loose = loose[np.argsort(-costs.rates[loose], kind="stable")]
+            for item in loose.tolist():
                 self._place_loose(costs, item)
         elif len(costs.weight):
             self._place_part(costs)
@@ -375,7 +378,18 @@ class _Placing:
             away = topology.ms_from(best)[:, listed]
             near = listed[np.argsort(away, axis=1, kind="stable")[:, : self.effort.neighbours]]
             listed = np.union1d(listed[here.shortlist(of_all=self.effort.shortlist)], near)
+            if costs.capacity is not None:
+                listed = np.union1d(listed, self._spacious(costs))
         return listed if topology.roomy else np.setdiff1d(listed, self.hosts)
+
+    def _spacious(self, costs: Costs) -> IntArray:
+        """Return hosts that may carry most, and the best ones of those that may carry everything."""
+        assert costs.capacity is not None
+        capacity = costs.capacity[self.allowed]
+        most = np.argsort(-capacity, kind="stable")[: self.effort.anchors]
+        enough = np.flatnonzero(capacity >= costs.rates.sum())
+        best = enough[np.argsort(costs.whole[self.allowed][enough], kind="stable")[: self.effort.anchors]]
+        return self.allowed[np.union1d(most, best)]
 
     def _finish(self, search: Improvement, costs: Costs, layout: Layout, limits: Limits) -> _Part:
         """Share out the atoms, with more vertices where that needs some, and value what comes of it."""

@@ -79,6 +79,8 @@ class Replanned:
     """Events/s of each region."""
     standing: tuple[Standing, Standing]
     """How the network stands before and after the moves."""
+    parts: int
+    """How many sets of regions move together."""
 
 
 class Replanning:
@@ -91,11 +93,12 @@ class Replanning:
         *,
         rates: Mapping[str, float] | None = None,
         nodes: Sequence[str] | None = None,
+        there: Iterable[str] = (),
         capacity: float | Literal["receiver"] | None = None,
     ) -> None:
         """``membership``: whatever the plan has to order, the plan's regions among it; ``rates``: events/s of each
-        region, 1 where not given; ``nodes``: those that regions may move to, all of the plan if None; ``capacity``: see
-        `make_plan`.
+        region, 1 where not given; ``nodes``: those that regions may move to, all of the plan if None; ``there``: others
+        that answer, so that regions may leave them; ``capacity``: see `make_plan`.
 
         Raises `UsageError` for invalid rates and capacities.
         """
@@ -104,7 +107,7 @@ class Replanning:
         self.rates = dict(zip(membership.regions, by_region.tolist(), strict=True))
         self.weights = dict(zip(membership.regions, path_weights(by_region).tolist(), strict=True))
         self.nodes = list(plan.nodes if nodes is None else nodes)
-        self._there = frozenset(self.nodes)
+        self._there = frozenset(self.nodes).union(there)
         self.capacity: float | Literal["receiver"] | None = capacity
         self.objective: PlanObjective = objective_for(membership, by_region, len(self.nodes), capacity)
         self.parts = sorted(self._parts(membership), key=lambda part: (-part.rate, part.regions))
@@ -223,7 +226,8 @@ def replanned(network: Replanning, *, price: float | None = None) -> Replanned:
             break
     moves = _together(network, [(network.parts[number], found) for number, found in chosen.items()])
     after = _after(plan, moves)
-    return Replanned(plan, after, moves, network.rates, (network.standing(plan), network.standing(after)))
+    standing = network.standing(plan), network.standing(after)
+    return Replanned(plan, after, moves, network.rates, standing, len(network.parts))
 
 
 def _together(network: Replanning, chosen: Sequence[tuple[Part, Plan]]) -> tuple[Plan, ...]:
@@ -256,10 +260,10 @@ def _numbered(atoms: Iterable[Atom]) -> tuple[Atom, ...]:
 
 
 def _loads(plan: Plan, rates: Mapping[str, float]) -> dict[str, float]:
-    loads = dict.fromkeys(plan.nodes, 0.0)
+    loads: dict[str, float] = {}
     for region, rate in rates.items():
         for node in plan.paths[region]:
-            loads[node] += rate
+            loads[node] = loads.get(node, 0.0) + rate
     return loads
 
 

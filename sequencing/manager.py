@@ -22,6 +22,7 @@ over to them in an ordinary transition if they fit what is counted by then.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from itertools import chain
 
@@ -134,14 +135,21 @@ def following_record(
 
 
 def proposed_record(
-    record: Record, proposed: Plan, interests: Mapping[str, Interest], *, nodes: Mapping[str, str], away: Members
+    record: Record,
+    proposed: Plan,
+    interests: Mapping[str, Interest],
+    *,
+    nodes: Mapping[str, str],
+    there: AbstractSet[str],
+    away: Members,
 ) -> Record | None:
     """Return the record that goes over to the paths and atoms of a proposed plan, None if it has them already.
 
-    Of the proposal only the regions count that the record has. Arguments otherwise as of `next_record`; the record's
-    plan is announced. Counted is what the record counts and its subscribers still want: who joins something is served
-    later. Raises `PlanError` if the proposal does not fit: it lacks a region that would have to move along, breaks one
-    of C1–C5, or uses a node that is not there.
+    Of the proposal only the regions count that the record has. Arguments otherwise as of `next_record`; ``there``: the
+    nodes that answer, registered or not; the record's plan is announced. Counted is what the record counts and its
+    subscribers still want: who joins something is served later. Raises `PlanError` if the proposal does not fit: it
+    lacks a region that would have to move along, breaks one of C1–C5, or uses a node that is not there; or if what
+    would move is on such a node now.
     """
     plan = record.plan
     if proposed.first_epoch != plan.first_epoch or proposed.ordering != plan.ordering:
@@ -150,10 +158,12 @@ def proposed_record(
     moving = {region for region in proposed.paths if _is_elsewhere(plan, proposed, region)}
     if not moving:
         return None
-    heard = {
-        name: replace(known, since={each: said for each, said in known.since.items() if each in interests[name].since})
-        for name, known in record.heard.items()
-        if name in interests
+    # Of what was heard, a leader that has loaded the record knows no regions.
+    counted = {
+        name: Interest(
+            now.incarnation, now.said, {each: 0 for each in now.since if each in record.members.get(name, ())}
+        )
+        for name, now in interests.items()
     }
     changes = Changes({}, frozenset(), frozenset(), frozenset(moving), record.expected, plan.runs)
 
@@ -162,15 +172,17 @@ def proposed_record(
         if missing := regions - proposed.paths.keys():
             raise PlanError(f"region {min(missing)!r} belongs to what would move, and is not in the proposal")
         part = proposed.only(regions)
-        # The epochs that end have to be ended where they are, too.
-        visited = part.nodes.keys() | set(chain.from_iterable(plan.paths[region] for region in regions))
-        if gone := visited - nodes.keys():
+        if gone := part.nodes.keys() - nodes.keys():
             raise PlanError(f"node {min(gone)} does not answer, or is not registered")
+        # The epochs that end have to be ended where they are, too.
+        if gone := set(chain.from_iterable(plan.paths[region] for region in regions)) - there:
+            raise PlanError(f"node {min(gone)} does not answer, so its regions have to stay there")
         atoms = (atom for atom in part.atoms if len(atom.regions) > 1)
         numbered = tuple(replace(atom, id=AtomId(number)) for number, atom in enumerate(atoms, start=first_atom))
         return Plan(epoch, 1, plan.ordering, {name: nodes[name] for name in part.nodes}, part.paths, numbered)
 
-    return following_record(record, changes, heard, planner, nodes=nodes, announced=True, away=away)
+    found = following_record(record, changes, counted, planner, nodes=nodes, announced=True, away=away)
+    return replace(found, heard=record.heard)
 
 
 def _is_elsewhere(plan: Plan, proposed: Plan, region: str) -> bool:

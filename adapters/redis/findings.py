@@ -206,12 +206,19 @@ def _node(node: NodeState, before: NodeState, network: NetworkState, *, steady: 
             "may lose something since then",
             "check its disk, its append-only file, and what its log says about a truncated file at its start",
         )
-    if node.planned and not node.registered and any(other.registered for other in network.nodes):
+    is_left = node.planned and not node.registered and any(other.registered for other in network.nodes)
+    if is_left and network.plan is not None and node.name in network.plan.visits:
+        again = "if the node should stay, start `gamecast node` for it again"
+        if node.name == SOLE_NODE:
+            again = (
+                "to keep it in use, start `gamecast node --name n1` for this Redis, or under another name that is free"
+            )
         yield Finding(
             "warning",
             node.name,
-            "is in the plan and no longer registered: its regions stay there until their next epoch begins",
-            "keep its server running; if the node should stay, start `gamecast node` for it again",
+            "is in the plan and not registered: it gets no new regions, and those that it has stay until their next "
+            "epoch begins",
+            f"keep its server running; {again}; `gamecast plan --from URL --apply` moves what is there",
         )
 
 

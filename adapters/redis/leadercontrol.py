@@ -90,7 +90,7 @@ class LeaderControl(RedisControl):
             frozenset(touched) if touched is not None else None,
             bool(is_sole),
             int(connections),
-            rest[-1].decode(),
+            rest[-1].decode(errors="replace"),
         )
 
     async def asked(self, after: str, *, block_ms: int) -> None:
@@ -158,8 +158,14 @@ class LeaderControl(RedisControl):
             return replace(record, expected=await self.expected()), interests
 
     async def propose(self, proposal: str, plan: Plan) -> None:
-        """Propose a plan to the leader, under an id; `answered` tells what became of it. Raises `NoLeader`."""
-        if await self._lead("propose", proposal, plan.to_json()) != b"ok":
+        """Propose a plan to the leader, under an id; `answered` tells what became of it.
+
+        Raises `NoLeader`, and `PlanError` while another proposal has no answer.
+        """
+        answer = await self._lead("propose", proposal, plan.to_json())
+        if answer == b"busy":
+            raise PlanError("another proposal is being decided on, or carried out")
+        if answer != b"ok":
             raise NoLeader
 
     async def answered(self, proposal: str) -> str | None:
@@ -168,7 +174,7 @@ class LeaderControl(RedisControl):
         None while there is none. Raises `PlanError` if another proposal has taken its place.
         """
         current, answer = await self._connection.call("HMGET", ControlKeys.proposal, "id", "answer")
-        if current is None or current.decode() != proposal:
+        if current != proposal.encode():
             raise PlanError("another proposal has taken its place")
         return answer.decode() if answer is not None else None
 
@@ -176,7 +182,11 @@ class LeaderControl(RedisControl):
         """See `Control.proposal`."""
         async with self._using:
             proposal, plan = await self._connection.call("HMGET", ControlKeys.proposal, "id", "plan")
-        return (proposal.decode(), Plan.from_json(plan)) if proposal is not None and plan is not None else None
+        return (
+            (proposal.decode(errors="replace"), Plan.from_json(plan))
+            if proposal is not None and plan is not None
+            else None
+        )
 
     async def answer(self, token: str, proposal: str, answer: str) -> bool:
         """See `Control.answer`."""

@@ -2,7 +2,7 @@
 --
 -- KEYS: state; the others are beside it: see controlkeys.py.
 -- ARGV: 'register', node, url, '1' if it may lose something, else '0' → 'ok', or the url that it is registered at
---    or 'propose', id, plan                       → 'ok', if somebody leads; it takes the place of a proposal before
+--    or 'propose', id, plan                       → 'ok'; 'none' without a leader, 'busy' while another has no answer
 --    or 'look', token, lease in ms, the longest time between two looks in ms, unless something is wrong, ttl in ms, the
 --       pulse, as told before, that stood still for longer than a lease, else '', and how many changes are known
 --                                                 → 0 and the pulse of the lease, or 1 and what there is
@@ -74,6 +74,10 @@ if verb == 'propose' then
   if redis.call('EXISTS', lease) == 0 then
     return 'none'
   end
+  local before = redis.pcall('HMGET', proposal, 'plan', 'answer')
+  if not before.err and before[1] and not before[2] then
+    return 'busy'
+  end
   redis.call('DEL', proposal)
   redis.call('HSET', proposal, 'id', ARGV[2], 'plan', ARGV[3])
   redis.call('PEXPIRE', proposal, PROPOSAL_MS)
@@ -131,12 +135,13 @@ if verb == 'look' or verb == 'keep' then
   if tonumber(noted) > tonumber(ARGV[7]) then
     news = redis.call('XRANGE', changes, string.format('%.0f', tonumber(ARGV[7]) + 1), '+', 'COUNT', CHANGES_A_LOOK)
   end
-  local proposed = redis.call('HMGET', proposal, 'id', 'answer')
+  -- What another program has put there does not matter.
+  local proposed = redis.pcall('HMGET', proposal, 'id', 'answer')
   return {
     1, redis.call('HGET', state, 'number') or '0', noted, news, newest(asked), redis.call('HGETALL', nodes),
     redis.call('SMEMBERS', lossy), redis.call('SCARD', expected), last ~= token and 1 or 0, doubts,
     redis.call('EXISTS', sole), redis.call('HLEN', connections), redis.call('EXISTS', prefix .. 'record'),
-    proposed[2] and '' or proposed[1] or '',
+    not proposed.err and not proposed[2] and proposed[1] or '',
   }
 end
 

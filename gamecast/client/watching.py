@@ -209,9 +209,10 @@ class PublishErrorReporter:
         if not self.callbacks and not self._is_logged:
             self._is_logged = True
             logger.warning(
-                "an event for region %r was not published: %s (of others like it nothing more is said here: see "
+                "an event for region %r %s: %s (of others like it nothing more is said here: see "
                 "statistics().refused_events, and on_publish_error)",
                 region,
+                "was not published" if errors[0].definite else "may not have been published",
                 errors[0],
             )
         if self.callbacks:

@@ -178,6 +178,11 @@ def find_delivery_logs(arguments: Iterable[Path]) -> list[Path]:
         files = [argument]
         if argument.is_dir():
             files = sorted(file for file in argument.iterdir() if file.name.endswith(LOG_SUFFIXES) and file.is_file())
+            if not files and is_session(argument):
+                raise InvalidInput(
+                    f"{argument} is a recorded session: `gamecast convert {argument} OUT_DIR --to log` makes logs of "
+                    "it, and `gamecast audit OUT_DIR` judges those"
+                )
             if not files:
                 raise InvalidInput(f"{argument} is a directory without {' or '.join('*' + s for s in LOG_SUFFIXES)}")
         for file in files:

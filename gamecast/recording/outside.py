@@ -33,6 +33,9 @@ from sequencing.plan import Plan
 from sequencing.record import Record
 
 BLOCK_MS = 500
+LAST_READ_S = 2.0
+ANSWER_S = 2.0
+"""How much longer a server may take to answer at the end."""
 LIST_S = 1.0
 """Seconds between two looks at the regions of a network whose plan lists none."""
 CLOCK_S = 1.0
@@ -102,17 +105,20 @@ class OutsideTap:
         self._task = asyncio.create_task(self._follow(), name="gamecast record news")
 
     async def close(self) -> None:
-        """Read the remaining frames, and stop."""
+        """Read the frames that are there, for `LAST_READ_S` at most, and stop."""
         self._stopping = True
         tasks = [self._task] if self._task is not None else []
         tasks += [task for node in self._nodes.values() for task in node.tasks]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        loop = asyncio.get_running_loop()
         for node in self._nodes.values():
+            end_s = loop.time() + LAST_READ_S
             try:
-                async with asyncio.timeout(2):
-                    while (look := await node.tap.read(1)).seen:
+                async with asyncio.timeout(LAST_READ_S + ANSWER_S):
+                    # A busy network always has more.
+                    while loop.time() < end_s and (look := await node.tap.read(1)).seen:
                         self._take(node, look)
             except (GamecastError, TimeoutError) as error:
                 self.failure = self.failure or error

@@ -48,13 +48,14 @@ class NearerReplanning(Replanning):
         effort: Effort,
         rates: Mapping[str, float],
         nodes: tuple[str, ...],
+        there: tuple[str, ...] = (),
         capacity: float | Literal["receiver"] | None = None,
     ) -> None:
         """``subscribers``: the membership without made-up subscribers of expected overlaps.
 
         Raises `UsageError` for a node without a host, and for hosts that the topology does not have.
         """
-        super().__init__(plan, membership, rates=rates, nodes=nodes, capacity=capacity)
+        super().__init__(plan, membership, rates=rates, nodes=nodes, there=there, capacity=capacity)
         self._ground, self._effort = ground, effort
         self._subscribers = subscribers
         self._has: dict[str, list[str]] = {}

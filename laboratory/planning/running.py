@@ -5,15 +5,15 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 
-from adapters.gateway.dashboard.rates import region_rates
 from adapters.redis.leadercontrol import LeaderControl
-from adapters.redis.networkstate import NetworkState
+from adapters.redis.networkstate import RegionState
 from adapters.redis.survey import survey
-from gamecast.errors import InvalidInput, OtherSideError, PlanError
+from gamecast.errors import InvalidInput, NotAllowed, OtherSideError, PlanError
 from sequencing.expected import observers
 from sequencing.joint import regions_in
 from sequencing.membership import Membership
@@ -22,13 +22,16 @@ from sequencing.plan import Plan
 ANSWER_S_MAX = 60.0
 """How long a leader may take to bring a plan to all nodes."""
 LOOK_S = 0.05
+LOOKS_MAX = 10
+LOOK_EVERY_S = 0.25
+"""A measurement is of so many pieces at most, each at least so long: an epoch that begins spoils one of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Running:
     """A network at a moment: its plan, what that has to order, the nodes that answer, and events/s of its regions.
 
-    ``silent``: registered nodes that do not answer.
+    ``unregistered``: nodes that answer, and that regions can only leave; ``silent``: nodes that do not answer.
     """
 
     plan: Plan
@@ -36,7 +39,9 @@ class Running:
     subscribers: Membership
     """Without the overlaps that are only expected."""
     rates: Mapping[str, float]
+    """Of those that could be measured: a region that begins an epoch at each look cannot, nor one of a silent node."""
     nodes: tuple[str, ...]
+    unregistered: tuple[str, ...]
     silent: tuple[str, ...]
 
 
@@ -45,9 +50,12 @@ async def look(url: str, *, seconds: float) -> Running:
 
     Raises `UsageError` if it has no plan to be made better, `NetworkError` if its control Redis does not answer.
     """
-    before = await survey(url, regions=True)
-    await asyncio.sleep(seconds)
-    now = await survey(url, regions=True)
+    looks = [await survey(url, regions=True)]
+    end_s = time.monotonic() + seconds
+    while (left_s := end_s - time.monotonic()) > 0:
+        await asyncio.sleep(min(left_s, max(LOOK_EVERY_S, seconds / LOOKS_MAX)))
+        looks.append(await survey(url, regions=True))
+    now = looks[-1]
     async with _control(url) as control:
         record, interests = await control.outlook()
     if record is None:
@@ -55,7 +63,10 @@ async def look(url: str, *, seconds: float) -> Running:
     plan = record.plan
     if plan.sole or len(now.nodes) < 2:
         raise InvalidInput("the network has one node, so there is nothing to choose")
-    nodes = tuple(node.name for node in now.nodes if node.registered and node.server is not None)
+    if not plan.paths:
+        raise InvalidInput("the network has no regions yet, so there is nothing to choose")
+    there = [node for node in now.nodes if node.server is not None]
+    nodes, unregistered = (tuple(node.name for node in there if node.registered is is_so) for is_so in (True, False))
     members = {
         # A client that is gone may come back, and then has what is counted for it.
         name: regions & interests[name].since.keys() if name in interests else regions
@@ -65,18 +76,34 @@ async def look(url: str, *, seconds: float) -> Running:
         members[name] = members.get(name, frozenset()) | (interest.since.keys() & plan.paths.keys())
     sets = [regions_in(name) for name in plan.joint]
     seen = observers(members, [*record.expected, *sets], plan.ordering)
-    rates = _rates(before, now, plan)
-    silent = tuple(node.name for node in now.nodes if node.registered and node.server is None)
+    rates = rates_between([each.regions for each in looks])
+    silent = tuple(node.name for node in now.nodes if node.server is None)
     known = frozenset(plan.paths)
     return Running(
-        plan, Membership.of(seen, known, plan.joint), Membership.of(members, known, plan.joint), rates, nodes, silent
+        plan,
+        Membership.of(seen, known, plan.joint),
+        Membership.of(members, known, plan.joint),
+        {region: rate for region, rate in rates.items() if region in plan.paths},
+        nodes,
+        unregistered,
+        silent,
     )
 
 
-def _rates(before: NetworkState, now: NetworkState, plan: Plan) -> dict[str, float]:
-    """Return the events/s of each region, 0 where they were not measured."""
-    found = region_rates(before, now)
-    return {region: found.get(region, 0.0) for region in plan.paths}
+def rates_between(looks: Sequence[Sequence[RegionState]]) -> dict[str, float]:
+    """Return the events/s of each region, by the times between two looks at it in one epoch: each begins at 0."""
+    drawn, seconds = dict[str, int](), dict[str, float]()
+    for before, now in pairwise(looks):
+        then = {region.name: region for region in before}
+        for region in now:
+            earlier = then.get(region.name)
+            if earlier is None or earlier.epoch != region.epoch:
+                continue
+            if earlier.drawn is None or region.drawn is None or earlier.drawn_at_s is None or region.drawn_at_s is None:
+                continue
+            drawn[region.name] = drawn.get(region.name, 0) + max(0, region.drawn - earlier.drawn)
+            seconds[region.name] = seconds.get(region.name, 0.0) + region.drawn_at_s - earlier.drawn_at_s
+    return {region: drawn[region] / took_s for region, took_s in seconds.items() if took_s > 0}
 
 
 async def apply(url: str, move: Plan) -> float:
@@ -87,7 +114,10 @@ async def apply(url: str, move: Plan) -> float:
     """
     begun, proposal = time.monotonic(), uuid.uuid4().hex
     async with _control(url) as control:
-        await control.propose(proposal, move)
+        try:
+            await control.propose(proposal, move)
+        except NotAllowed as error:
+            raise NotAllowed(f"{error}. Only the user `manager` may change where regions are") from error
         while (answer := await control.answered(proposal)) is None:
             if time.monotonic() > begun + ANSWER_S_MAX:
                 raise OtherSideError(

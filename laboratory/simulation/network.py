@@ -109,7 +109,9 @@ class Store:
         return True
 
     def _save(self, record: Record) -> bool:
-        self.record = record
+        """Keep a record; of what was heard, the regions are not kept."""
+        heard = {name: replace(each, since={}) for name, each in record.heard.items()}
+        self.record = replace(record, heard=heard)
         return True
 
     def _announce(self, record: Record) -> bool:
@@ -401,7 +403,7 @@ class Network:
         """Go over to a proposed plan; return whether that is so. It is answered in any case."""
         self.store.proposed = None
         try:
-            following = proposed_record(seen.record, proposed, seen.interests, nodes=nodes, away={})
+            following = proposed_record(seen.record, proposed, seen.interests, nodes=nodes, there=nodes.keys(), away={})
         except PlanError:
             return False
         if following is None:

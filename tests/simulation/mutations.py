@@ -234,8 +234,8 @@ MUTATIONS = (
     Mutation(
         "only the joined region begins a new epoch",
         MANAGER,
-        "return frozenset[str]().union(*(part for part in parts if not joined.isdisjoint(part)))",
-        "return joined",
+        " if not joined.isdisjoint(part)))",
+        " if not joined.isdisjoint(part))) & joined",
     ),
     Mutation(
         "atoms' ids are used again",
@@ -510,8 +510,14 @@ MUTATIONS = (
     Mutation(
         "who asks while a proposed plan is decided on counts as heard",
         MANAGER,
-        "return following_record(record, changes, heard, planner,",
-        "return following_record(record, changes, interests, planner,",
+        "    return replace(found, heard=record.heard)\n",
+        "    return replace(found, heard=interests)\n",
+    ),
+    Mutation(
+        "a proposed plan counts what was heard, whose regions no new leader knows",
+        MANAGER,
+        "        for name, now in interests.items()\n    }\n    changes = Changes({}, ",
+        "        for name, now in record.heard.items()\n    }\n    changes = Changes({}, ",
     ),
     Mutation(
         "a plan undoes what was granted while it was made",

@@ -19,7 +19,7 @@ from adapters.redis.controlclient import ControlClient
 from adapters.redis.controlkeys import ControlKeys
 from adapters.redis.leadercontrol import LeaderControl
 from adapters.redis.ledger import NEWS_KEPT, READINGS_MAX, read_record
-from sequencing.errors import PlanError, SessionExpired, Superseded
+from sequencing.errors import NoLeader, PlanError, SessionExpired, Superseded
 from sequencing.plan import Atom, AtomId, Plan
 from sequencing.record import Interest, Record, Request
 
@@ -440,3 +440,45 @@ async def test_a_leader_that_is_far_behind_reads_what_all_want(
         client.xtrim(ControlKeys.changes, 100, approximate=False)
     found = await interests(control)
     assert found["a"].since == {f"r{said}": said for said in range(1, 400)}
+
+
+async def test_one_plan_is_proposed_at_a_time_and_its_answer_is_for_who_proposed_it(control: LeaderControl) -> None:
+    await control.propose("one", FIRST)
+    with pytest.raises(PlanError, match="another proposal is being"):
+        await control.propose("two", FIRST)
+    seen = await control.look(ME, LEASE_MS)
+    assert seen is not None
+    assert seen.proposed == "one"
+    assert await control.proposal() == ("one", FIRST)
+    assert await control.answered("one") is None
+    assert await control.answer(ME, "another", "it does not matter")
+    assert await control.answered("one") is None
+    assert await control.answer(ME, "one", "it does not fit")
+    assert await control.answered("one") == "it does not fit"
+    seen = await control.look(ME, LEASE_MS)
+    assert seen is not None
+    assert seen.proposed == ""
+    await control.propose("two", FIRST)
+    with pytest.raises(PlanError, match="has taken its place"):
+        await control.answered("one")
+    assert not await control.answer("not the leader", "two", "")
+    await control.resign(ME)
+    with pytest.raises(NoLeader):
+        await control.propose("three", FIRST)
+
+
+async def test_what_another_program_puts_in_place_of_a_proposal_keeps_no_leader_from_leading(
+    control: LeaderControl, redis_server: EmbeddedServer
+) -> None:
+    with redis.Redis.from_url(redis_server.url) as client:
+        client.set(ControlKeys.proposal, "text")
+        seen = await control.look(ME, LEASE_MS)
+        assert seen is not None
+        assert seen.proposed == ""
+        await control.propose("one", FIRST)
+        client.delete(ControlKeys.proposal)
+        client.hset(ControlKeys.proposal, mapping={"id": b"\xff", "plan": b"{}"})
+        seen = await control.look(ME, LEASE_MS)
+        assert seen is not None
+        with pytest.raises(PlanError, match="not a gamecast plan"):
+            await control.proposal()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+import time
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -29,7 +30,8 @@ from adapters.urls import as_user_of
 from adapters.urls import without_user as plain
 from cli.doctor import findings_of
 from cli.main import cli
-from gamecast.errors import AuthenticationFailed, NotAllowed, UsageError
+from gamecast.errors import AuthenticationFailed, NoLeader, NotAllowed, UsageError
+from laboratory.planning.running import apply
 from tests.events import take
 from tests.integration.gateway_clients import Socket, running_gateway
 from tests.patience import Deadline, patience
@@ -75,6 +77,34 @@ async def test_game_servers_publish_and_subscribe_over_several_nodes_without_lea
         assert orders[0] == orders[1]
     state = await survey(secured.url)
     assert all(node.server is not None for node in state.nodes)
+
+
+async def test_where_no_manager_runs_those_whose_user_may_not_lead_are_told_soon(shared_users: str) -> None:
+    async with gamecast.connect(shared_users, name="s1") as cast:
+        begun = time.monotonic()
+        with pytest.raises(NoLeader, match="no leader is running"):
+            await cast.subscribe("forest")
+        assert time.monotonic() - begun < 25
+
+
+async def test_only_a_manager_s_user_may_propose_another_plan(secured: EmbeddedNetwork) -> None:
+    async with gamecast.connect(secured.url_of("subscriber"), name="s1") as cast:
+        await cast.subscribe("forest", "river")
+        plan = await cast.plan()
+        assert plan is not None
+        for role in ("subscriber", "watcher", "operator"):
+            with pytest.raises(NotAllowed, match="Only the user `manager` may change"):
+                await apply(secured.url_of(role), plan)
+        assert await apply(secured.url_of("manager"), plan) >= 0
+
+
+@pytest.fixture
+async def shared_users() -> AsyncIterator[str]:
+    """The URL of a subscriber's user, of a secured Redis without a manager."""
+    with EmbeddedServer() as server:
+        users = new_users()
+        await create_users([server.url], users)
+        yield users["subscriber"].url(server.url)
 
 
 async def test_a_manager_forgets_publishers_and_an_old_connection_goes_on(secured: EmbeddedNetwork) -> None:

@@ -185,24 +185,63 @@ async def test_delays_by_a_topology_move_regions_to_the_node_near_their_servers(
     assert {far[path[0]] for path in after.plan.paths.values()} == set(away.values())
 
 
-async def test_a_node_that_is_added_takes_its_share_at_once(three_redis_servers: EmbeddedServers) -> None:
+async def test_a_node_that_is_added_takes_its_share_at_once_and_a_new_leader_expels_no_subscriber(
+    three_redis_servers: EmbeddedServers,
+) -> None:
     control, *others = three_redis_servers.urls
     nodes = []
     try:
         for name, url in (("n1", control), ("n2", others[0])):
             nodes.append(await asyncio.to_thread(start_node, name, url, control))
         async with AsyncExitStack() as stack:
+            leader = await stack.enter_async_context(gamecast.connect(control, name="leads, and goes"))
             clients = []
             for group in GROUPS:
                 client = await stack.enter_async_context(gamecast.connect(control, name=group[0]))
                 await client.subscribe(*group)
                 clients.append(client)
             nodes.append(await asyncio.to_thread(start_node, "n3", others[1], control))
+            await leader.close()
             result = await planned("--from", control, "--seconds", 0.5, "--apply", "--json")
             assert result.exit_code == 0, result.stderr
             document = json.loads(result.stdout)
             assert document["before"]["of_nodes"]["n3"] == 0
             assert document["measured"]["of_nodes"]["n3"] == document["after"]["of_nodes"]["n3"] > 0
+            async with patience(30):
+                for group, client in zip(GROUPS, clients, strict=True):
+                    await client.publish(group[0], "still here")
+                    event = await anext(client)
+                    assert isinstance(event, gamecast.Event)
+                    assert event.payload == "still here"
+    finally:
+        for node in nodes:
+            await asyncio.to_thread(end, node)
+
+
+async def test_regions_leave_the_redis_that_a_network_began_with_for_nodes_that_are_added(
+    three_redis_servers: EmbeddedServers,
+) -> None:
+    control, *others = three_redis_servers.urls
+    nodes = []
+    try:
+        async with AsyncExitStack() as stack:
+            clients = []
+            for group in GROUPS:
+                clients.append(await stack.enter_async_context(gamecast.connect(control, name=group[0])))
+                await clients[-1].subscribe(*group)
+            for name, url in zip(("n2", "n3"), others, strict=True):
+                nodes.append(await asyncio.to_thread(start_node, name, url, control))
+            async with patience(30):
+                while (plan := await clients[0].plan()) is None or plan.sole:  # noqa: ASYNC110 - the leader acts
+                    await asyncio.sleep(0.05)
+            result = await planned("--from", control, "--seconds", 0.5, "--apply", "--json")
+            assert result.exit_code == 0, result.stderr
+            document = json.loads(result.stdout)
+            assert document["before"]["of_nodes"] == {"control": 18, "n2": 0, "n3": 0}
+            loads = document["measured"]["of_nodes"]
+            assert loads == document["after"]["of_nodes"]
+            assert loads["n2"] > 0
+            assert loads["n3"] > 0
             async with patience(30):
                 for group, client in zip(GROUPS, clients, strict=True):
                     await client.publish(group[0], "still here")
@@ -251,6 +290,23 @@ async def test_a_network_of_one_node_or_without_a_leader_has_nothing_to_choose(r
             await apply(url, running)
     with pytest.raises(NoLeader):
         await apply(url, running)
+
+
+async def test_rates_that_are_given_are_named_where_the_network_has_no_such_region_or_they_are_no_rates(
+    servers: list[Server], tmp_path: Path
+) -> None:
+    url = servers[0].client.url
+    rates = tmp_path / "rates.csv"
+    rates.write_text("nowhere,5\n")
+    result = await planned("--from", url, "--rates", rates, "--seconds", 0.5)
+    assert result.exit_code == 0, result.stderr
+    assert "1 region that the network does not have" in result.stdout
+    assert "without an event while it was measured" in result.stdout
+    rates.write_text("a0,1e308\nb0,1e308\n")
+    result = await planned("--from", url, "--rates", rates, "--seconds", 0.5)
+    assert (result.exit_code, "more events/s than a number can hold" in result.stderr) == (2, True), result.stderr
+    result = await planned("--from", url, "--seconds", "nan")
+    assert (result.exit_code, "nan is not a time" in result.stderr) == (2, True), result.stderr
 
 
 @pytest.mark.parametrize(

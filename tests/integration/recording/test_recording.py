@@ -319,6 +319,32 @@ def test_a_tap_from_outside_sees_every_frame_at_every_node_and_changes_nothing(t
     assert asked == {"n1", "n2", "n3"}
 
 
+async def test_a_tap_ends_while_the_network_is_busy_without_a_failure(tmp_path: Path) -> None:
+    async with gamecast.connect("embedded://", name="busy") as client:
+        await client.subscribe("forest")
+        recorder = open_recorder(gamecast.Recording(tmp_path / "s"), version="1", ordering="acyclic", url=client.url)
+        tap = OutsideTap(recorder, client.url)
+        await tap.start()
+        ended = asyncio.Event()
+
+        async def publish() -> None:
+            while not ended.is_set():
+                await asyncio.gather(*(client.publish("forest", number) for number in range(5)))
+
+        async def read() -> None:
+            async for _ in client:
+                pass
+
+        working = [asyncio.create_task(publish()), asyncio.create_task(read())]
+        await until(lambda: tap.frames >= 60)
+        await tap.close()
+        ended.set()
+        await working[0]
+        working[1].cancel()
+        recorder.release()
+    assert tap.failure is None
+
+
 async def test_recording_servers_probe_each_other_and_their_one_clock_is_found_to_be_one(tmp_path: Path) -> None:
     async with gamecast.connect("embedded://", name="first") as first:
         # Two hosts by name, one clock in truth.

@@ -73,4 +73,4 @@ def test_a_plan_for_a_world_is_that_of_its_membership_and_rates() -> None:
     for wrong in ([], ["--world", spec, "members.csv"]):
         refused = CliRunner().invoke(plan, wrong)
         assert refused.exit_code == 2
-        assert "either MEMBERSHIP" in refused.stderr
+        assert "give one of MEMBERSHIP" in refused.stderr

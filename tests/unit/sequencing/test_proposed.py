@@ -42,7 +42,7 @@ def proposal(record: Record, paths: dict[str, tuple[str, ...]], *atoms: tuple[st
 
 
 def gone_over(record: Record, proposed: Plan, interests: dict[str, Interest] | None = None) -> Record | None:
-    return proposed_record(record, proposed, interests or BOTH, nodes=NODES, away={})
+    return proposed_record(record, proposed, interests or BOTH, nodes=NODES, there=NODES.keys(), away={})
 
 
 def test_what_is_proposed_begins_an_epoch_of_its_own_and_all_else_stays() -> None:
@@ -97,13 +97,20 @@ def test_what_is_on_a_silent_node_cannot_move() -> None:
     there = {name: url for name, url in NODES.items() if name != record.plan.paths["a"][0]}
     elsewhere = min(there)
     with pytest.raises(PlanError, match="does not answer"):
-        proposed_record(record, proposal(record, {"a": (elsewhere,), "b": (elsewhere,)}), BOTH, nodes=there, away={})
+        proposed_record(
+            record,
+            proposal(record, {"a": (elsewhere,), "b": (elsewhere,)}),
+            BOTH,
+            nodes=there,
+            there=there.keys(),
+            away={},
+        )
 
 
 def test_a_node_that_the_plan_does_not_have_yet_gets_its_url_from_the_leader() -> None:
     record = settled()
     proposed = replace(proposal(record, {"a": ("n4",), "b": ("n4",)}), nodes={"n4": ""})
-    found = proposed_record(record, proposed, BOTH, nodes={**NODES, "n4": "redis://four"}, away={})
+    found = proposed_record(record, proposed, BOTH, nodes={**NODES, "n4": "redis://four"}, there=NODES.keys(), away={})
     assert found is not None
     assert (found.plan.nodes["n4"], found.plan.paths["a"]) == ("redis://four", ("n4",))
 
@@ -127,6 +134,24 @@ def test_who_asks_for_more_meanwhile_is_still_heard() -> None:
     assert served.members["new"] == {"a"}
 
 
+def test_a_leader_that_has_loaded_the_record_counts_the_same_although_it_knows_no_regions_that_were_heard() -> None:
+    record = settled()
+    loaded = replace(record, heard={name: replace(heard, since={}) for name, heard in record.heard.items()})
+    found = gone_over(loaded, proposal(record, {"a": ("n3",), "b": ("n3",)}))
+    assert found is not None
+    assert (found.members, found.heard) == (record.members, loaded.heard)
+
+
+def test_the_same_paths_with_an_atom_elsewhere_are_another_plan() -> None:
+    record = settled()
+    paths: dict[str, tuple[str, ...]] = {"a": ("n1", "n2", "n3"), "b": ("n1", "n2")}
+    found = gone_over(record, proposal(record, paths, ("ab", "n1")))
+    assert found is not None
+    again = gone_over(found.settled(), proposal(record, paths, ("ab", "n2")))
+    assert again is not None
+    assert [atom.node for atom in again.plan.atoms] == ["n2"]
+
+
 def test_who_has_left_counts_no_more_and_who_may_come_back_does() -> None:
     record = settled()
     left = {"s1": interest("a"), "s2": interest("a"), "t": BOTH["t"]}
@@ -136,7 +161,7 @@ def test_who_has_left_counts_no_more_and_who_may_come_back_does() -> None:
     assert found.members == {"s1": {"a"}, "s2": {"a"}, "t": {"c", "d"}}
     away = {"s2": frozenset("ab")}
     with pytest.raises(PlanError, match="C4"):
-        proposed_record(record, apart, {"t": BOTH["t"]}, nodes=NODES, away=away)
+        proposed_record(record, apart, {"t": BOTH["t"]}, nodes=NODES, there=NODES.keys(), away=away)
 
 
 def test_who_came_back_as_another_incarnation_is_served_by_the_next_record() -> None:
