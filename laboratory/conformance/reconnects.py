@@ -131,7 +131,7 @@ async def subscribe_unanswered(play: Play) -> None:
 async def resume_refused_for_now(play: Play) -> None:
     async def refuse(connection: Connection, message: Subscribe) -> None:
         play.server.on.pop(Subscribe)
-        await connection.refuse(message, Code.RATE, retriable=True, retry_after_s=0.3)
+        await connection.refuse(message, Code.RATE, retriable=True, retry_after_s=1.0)
 
     connection = await play.connected()
     await play.do("subscribe", regions=["forest", "river"])

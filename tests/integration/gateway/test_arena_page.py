@@ -314,8 +314,11 @@ async def walk(window: Browser) -> None:
     await window.page.locator('#arena:not([data-at=""])').wait_for()  # at another gateway, it enters again
     x = int((await window.page.locator("#arena").get_attribute("data-at")).partition(",")[0])
     key = "d" if x < 60 else "a"
-    await window.page.keyboard.down(key)
-    await until_moved(window, f"(x) => x >= {x + 4}" if key == "d" else f"(x) => x <= {x - 4}")
+    walking = asyncio.create_task(until_moved(window, f"(x) => x >= {x + 4}" if key == "d" else f"(x) => x <= {x - 4}"))
+    while not walking.done():
+        await window.page.keyboard.down(key)  # a key that is held repeats
+        await asyncio.wait({walking}, timeout=1)
+    await walking
     await window.page.keyboard.up(key)
 
 

@@ -26,7 +26,7 @@ REGIONS = ("forest", "river", "tower", "cave")
 async def test_a_retry_that_is_refused_before_it_is_looked_for_is_not_definite(shared_redis: EmbeddedServer) -> None:
     """Its first time may have succeeded."""
     async with (
-        running_gateway(shared_redis.url, burst_events=1, events_per_s=0.1) as running,
+        running_gateway(shared_redis.url, burst_events=1, events_per_s=0.001) as running,
         Socket.open(running.url) as socket,
     ):
         position = (await socket.subscribe("retry refused"))["regions"]["retry refused"]
