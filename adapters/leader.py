@@ -632,12 +632,8 @@ def _go_over(
     there: AbstractSet[str],
     away: Members,
 ) -> Record | None:
-    try:
-        from sequencing.manager import proposed_record  # only now, in this thread, as in `_decide`
-    except Exception as error:
-        raise ImportError(str(error)) from error
-
-    return proposed_record(record, proposed, interests, nodes=nodes, there=there, away=away)
+    found: Record | None = _planning().proposed_record(record, proposed, interests, nodes=nodes, there=there, away=away)
+    return found
 
 
 def _decide(
@@ -653,9 +649,15 @@ def _decide(
         return None
     if is_sole(record, nodes):
         return following_on_one_node(record, changes, interests, nodes=nodes, announced=announced, away=away)
+    found: Record = _planning().following(record, changes, interests, nodes=nodes, announced=announced, away=away)
+    return found
+
+
+def _planning() -> ModuleType:
+    """Return `adapters.planning`, loaded only now, see there; in a thread that plans, because it takes a while."""
     try:
-        from adapters.planning import following  # only now, see there; and in this thread, because it takes a while
+        from adapters import planning
     except Exception as error:  # incompatible libraries raise exceptions of all kinds
         raise ImportError(str(error)) from error
 
-    return following(record, changes, interests, nodes=nodes, announced=announced, away=away)
+    return planning

@@ -12,10 +12,12 @@ from itertools import chain
 
 from placement.planner import make_plan
 from sequencing.changes import Changes
-from sequencing.manager import Planner, following_record
+from sequencing.manager import Planner, following_record, proposed_record
 from sequencing.membership import Membership
 from sequencing.plan import Ordering, Plan
 from sequencing.record import Interest, Members, Record
+
+__all__ = ["following", "planner_over", "proposed_record"]
 
 SEARCH_WORK_MAX = 2_000
 """The search limit of a plan that clients wait for: some 2 ms.

@@ -292,7 +292,7 @@ class _Placing:
         effort = self.effort
         listed = self._listed(costs)
         if not len(listed):
-            self._join(costs, self._least_filled(range(len(self.hosts))))
+            self._join(costs, self._least_filled())
             return
         near = costs.on(listed)
         between = topology.ms_from(listed)[:, listed]
@@ -434,7 +434,7 @@ class _Placing:
         among = self.allowed[np.argsort(own[self.allowed], kind="stable")].tolist()
         if not own.any() and self.hosts:
             # One that costs nothing anywhere, for want of subscribers, is no reason for a node if one has room.
-            among.insert(0, self.hosts[self._least_filled(range(len(self.hosts)))])
+            among.insert(0, self.hosts[self._least_filled()])
         for host in among:
             here = [node for node, standing in enumerate(self.hosts) if standing == host]
             room = limit if room_of is None else room_of[host]
@@ -450,7 +450,7 @@ class _Placing:
         if room_of is not None:
             self._add_where_least_too_much(costs, item, among, room_of)
         else:
-            self._add_loose(costs, item, self._least_filled(range(len(self.hosts))))
+            self._add_loose(costs, item, self._least_filled())
 
     def _add_where_least_too_much(
         self, costs: Costs, item: int, among: Sequence[int], room_of: Sequence[float]
@@ -466,11 +466,11 @@ class _Placing:
         self.hosts, self.carried = [self.hosts[each] for each in kept], [self.carried[each] for each in kept]
         self._add_loose(costs, item, kept.index(node))
 
-    def _least_filled(self, nodes: Sequence[int]) -> int:
+    def _least_filled(self) -> int:
         """Return the node that carries least of what it may."""
         if self.rule.of_hosts is None:
-            return min(nodes, key=lambda node: self.carried[node])
-        return min(nodes, key=lambda node: self.carried[node] / self.rule.on([self.hosts[node]])[0])
+            return int(np.argmin(self.carried))
+        return int(np.argmin(np.array(self.carried) / self.rule.on(self.hosts)))
 
     def _add_loose(self, costs: Costs, item: int, node: int) -> None:
         self.carried[node] += float(costs.rates[item])

@@ -158,12 +158,8 @@ class Replanning:
 
     def worth(self, part: Part, paths: Mapping[str, tuple[str, ...]], others: Mapping[str, float]) -> float:
         """Return the value of a part's paths beside the loads of all others, in hops: less is better."""
-        loads = dict(others)
-        hops = 0.0
-        for region in part.regions:
-            hops += part.weights[region] * len(paths[region])
-            for node in paths[region]:
-                loads[node] = loads.get(node, 0.0) + part.rates[region]
+        loads = with_part(others, part, paths)
+        hops = sum(part.weights[region] * len(paths[region]) for region in part.regions)
         aims, above = self.objective.aims, 0.0
         for limit, price in aims:
             above += price * sum(max(0.0, load - limit) for load in loads.values())
@@ -206,8 +202,7 @@ def replanned(network: Replanning, *, price: float | None = None) -> Replanned:
             paths = (now or plan).paths
             if not network.may_move(part) or network.is_well_off(part, paths, loads):
                 continue
-            others = dict(loads)
-            _add(others, part, paths, -1.0)
+            others = with_part(loads, part, paths, sign=-1.0)
             cost = price * network.share(part)
             best, least = None, network.worth(part, plan.paths, others)
             for found in chain(() if now is None else (now,), network.candidates(part, others)):
@@ -220,8 +215,7 @@ def replanned(network: Replanning, *, price: float | None = None) -> Replanned:
                     del chosen[number]
                 else:
                     chosen[number] = best
-            loads = others
-            _add(loads, part, (best or plan).paths, 1.0)
+            loads = with_part(others, part, (best or plan).paths)
         if not has_moved:
             break
     moves = _together(network, [(network.parts[number], found) for number, found in chosen.items()])
@@ -267,7 +261,12 @@ def _loads(plan: Plan, rates: Mapping[str, float]) -> dict[str, float]:
     return loads
 
 
-def _add(loads: dict[str, float], part: Part, paths: Mapping[str, tuple[str, ...]], sign: float) -> None:
+def with_part(
+    others: Mapping[str, float], part: Part, paths: Mapping[str, tuple[str, ...]], *, sign: float = 1.0
+) -> dict[str, float]:
+    """Return the loads of nodes with a part on these paths; ``sign``: -1 for the loads without it."""
+    loads = dict(others)
     for region in part.regions:
         for node in paths[region]:
-            loads[node] += sign * part.rates[region]
+            loads[node] = loads.get(node, 0.0) + sign * part.rates[region]
+    return loads

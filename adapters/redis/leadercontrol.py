@@ -182,11 +182,9 @@ class LeaderControl(RedisControl):
         """See `Control.proposal`."""
         async with self._using:
             proposal, plan = await self._connection.call("HMGET", ControlKeys.proposal, "id", "plan")
-        return (
-            (proposal.decode(errors="replace"), Plan.from_json(plan))
-            if proposal is not None and plan is not None
-            else None
-        )
+        if proposal is None or plan is None:
+            return None
+        return proposal.decode(errors="replace"), Plan.from_json(plan)
 
     async def answer(self, token: str, proposal: str, answer: str) -> bool:
         """See `Control.answer`."""

@@ -12,7 +12,7 @@ from gamecast.errors import UsageError
 from laboratory.planning.places import Task
 from placement.placed import Placed
 from placement.placing import Effort
-from placement.replanning import Part, Replanning
+from placement.replanning import Part, Replanning, with_part
 from placement.stretch import figures
 from placement.topology import Topology
 from sequencing.conditions import violations
@@ -83,24 +83,21 @@ class NearerReplanning(Replanning):
 
     def worth(self, part: Part, paths: Mapping[str, tuple[str, ...]], others: Mapping[str, float]) -> float:
         """Return what a part's deliveries add to the mean delay, in ms, with a charge for exceeding a capacity."""
-        delays = self.mean_ms(part, paths) * self._received(part) / self._deliveries
+        delays = self._delay_ms(part, paths)
         if self._limit == np.inf:
             return delays
-        loads = dict(others)
-        for region in part.regions:
-            for node in paths[region]:
-                loads[node] = loads.get(node, 0.0) + part.rates[region]
-        return delays + MISSED_MS * sum(max(0.0, load - self._limit) for load in loads.values()) / self._limit
+        loads = with_part(others, part, paths).values()
+        return delays + MISSED_MS * sum(max(0.0, load - self._limit) for load in loads) / self._limit
 
-    def mean_ms(self, part: Part, paths: Mapping[str, tuple[str, ...]]) -> float:
-        """Return the mean delay of a part's deliveries on these paths, 0 without any."""
+    def _delay_ms(self, part: Part, paths: Mapping[str, tuple[str, ...]]) -> float:
+        """Return what a part's deliveries add on these paths to the mean delay of all."""
         task = self._task(part)
         used = sorted({node for region in part.regions for node in paths[region]})
         place = {node: number for number, node in enumerate(used)}
         hosts = tuple(self._number_of[self._ground.host_of_node[node]] for node in used)
         ways = tuple(tuple(place[node] for node in paths[region]) for region in task.distances.workload.regions)
         routes = Placed(hosts, ways, ()).routes(self._ground.topology)
-        return figures(task.distances, routes).mean_ms
+        return figures(task.distances, routes).mean_ms * self._received(part) / self._deliveries
 
     def candidates(self, part: Part, others: Mapping[str, float]) -> Iterator[Plan]:
         """Yield plans for a part: all on each node, and what placement finds on the hosts of the nodes."""
@@ -145,5 +142,4 @@ class NearerReplanning(Replanning):
 
     def total_ms(self, plan: Plan) -> float:
         """Return the mean delay of all deliveries, in ms."""
-        parts = self.parts
-        return sum(self.mean_ms(part, plan.paths) * self._received(part) for part in parts) / self._deliveries
+        return sum(self._delay_ms(part, plan.paths) for part in self.parts)

@@ -172,7 +172,7 @@ class Task:
         ``names``: of the possible nodes; None for as many as the load asks for, or ``nodes`` at most: n1, n2, ….
         ``capacity``: events/s through a node, instead of the task's.
         """
-        rule = self._rule(capacity if capacity is not None else self.limit, capacity)
+        rule = self._rule(capacity)
         distances, work = self.distances, self.distances.workload
         placed = place(
             distances,
@@ -187,7 +187,7 @@ class Task:
         plan = placed.plan(work, ordering=self.ordering, names=names)
         loads = placed.handled(work.region_rates)
         peak = float(loads.max(initial=0.0))
-        kept = self._rule(self.limit, None)
+        kept = self._rule()
         overload = kept.excess(loads, placed.hosts)
         worst = int(np.argmax(loads - kept.on(placed.hosts))) if overload else None
         return PlanOnHosts(
@@ -204,12 +204,12 @@ class Task:
             None if worst is None else [*plan.nodes][worst],
         )
 
-    def _rule(self, capacity: float | None, most: float | None) -> LoadRule:
-        """Return the rule for a capacity, or those that hosts have of their own, which count up to ``most``."""
-        limit = np.inf if capacity is None else capacity
+    def _rule(self, capacity: float | None = None) -> LoadRule:
+        """Return the rule for the task's limits, or for a capacity instead, which no host's own limit exceeds."""
+        limit = next((each for each in (capacity, self.limit) if each is not None), np.inf)
         if not self.own_limits:
             return LoadRule(limit)
-        most = np.inf if most is None else most
+        most = np.inf if capacity is None else capacity
         return LoadRule.by_host([min(self.own_limits.get(host, limit), most) for host in self.distances.topology.names])
 
     @cached_property
