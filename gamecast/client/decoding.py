@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from adapters.places import Position
-from gamecast.client.states import Standing
+from gamecast.client.states import Contained, Standing
 from gamecast.event import Event, Gap, JointEvent, Presence, State
 from sequencing.errors import InvalidInput
 from sequencing.frames import UNKNOWN_END, FrameKind, JointPart, StampedFrame, decode_keyed_body, joint_parts
@@ -216,11 +216,15 @@ class EventDecoder:
             same = repeat(region), repeat(publisher), payloads, repeat(epoch), range(first, frame.last + 1)
             rest = repeat(at_ns), repeat(replayed), keys or _NO_KEYS
             events = map(_new_event, zip(*same, sent_at_ns, *rest, strict=False))
+        before = len(batch)
         if parts:
             events = self._once(frame, parts, events, together)
+            if isinstance(item, Contained):
+                batch += self._by_others(events)
+                self.delivered_events += len(batch) - before
+                return
         elif keys and any(key is not None and key.startswith(PRESENT) for key in keys):
             events = self._presences(events)
-        before = len(batch)
         batch += events
         self._passed[region] = epoch, frame.last
         self._note(region, epoch, first, frame.last)
@@ -238,7 +242,7 @@ class EventDecoder:
 
     def _once(
         self, frame: StampedFrame, parts: Sequence[JointPart], events: Iterable[Event], together: Together
-    ) -> Iterator[Event]:
+    ) -> Iterator[JointEvent]:
         """Yield those events of several regions that no other region has brought."""
         for event in events:
             behind = frame.last - event.sequence
@@ -252,6 +256,14 @@ class EventDecoder:
                 for other, number in everywhere:
                     self._note(other, event.epoch, number, number)
                 yield JointEvent(*event, tuple((part.region, part.last - behind) for part in here), everywhere)
+
+    def _by_others(self, events: Iterable[JointEvent]) -> Iterator[JointEvent]:
+        """Yield events of several regions as those of the others only, and note that these have them so."""
+        for event in events:
+            found = event.within([region for region in event.regions if region != event.region])
+            if found is not None:
+                self._had.keep(event.region, (event.epoch, event.sequence))
+                yield found
 
     def watch(self, regions: Iterable[str], *, partly: bool) -> None:
         """Deliver who arrives in some regions, and who leaves; ``partly``: who is there already will not be known."""

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
 
-from gamecast.client.states import Standing, region_of
+from gamecast.client.states import Contained, Standing, region_of
 from gamecast.event import Gap
 from sequencing.frames import FrameKind
 from sequencing.ready import Missing, Ready
@@ -101,8 +101,8 @@ class Inbox:
         gaps: dict[tuple[str, int], Gap] = {}
         states = [item for item in self.items if isinstance(item, Standing)]
         for item in self.items:
-            if isinstance(item, Standing):
-                continue  # nothing of its regions was before it
+            if isinstance(item, Standing | Contained):
+                continue  # nothing of a state's regions was before it
             gap = _gap(item)
             before = gaps.get((gap.region, gap.epoch), gap)
             last = gap.last_sequence and max(gap.last_sequence, before.last_sequence)

@@ -10,6 +10,10 @@ connection joined, it is not delivered here, and others that precede it may stil
 the state waits for the first event of its regions that is newer: as there may be none, the connection publishes a
 marker. Who has no other regions need not wait.
 
+An event of several regions that is in the state of one of them comes by the others all the same, if they were joined
+before. It comes before the state, at its first copy, whichever region that is of. So nothing that is in a state comes
+after it.
+
 What comes of such a region before the answer may be older or newer than that. From the first such event on, all that
 is delivered is held back until the answer is there, or the connection gives it up, so that it keeps its order.
 """
@@ -44,6 +48,12 @@ class Standing:
         """Return it without some regions; None if there is none left."""
         left = {region: known for region, known in self.snapshots.items() if region not in regions}
         return Standing(left) if left else None
+
+
+class Contained(Ready):
+    """An event of several regions that the state of this one has: it comes now, as one of the others only."""
+
+    __slots__ = ()
 
 
 @dataclass(slots=True)
@@ -165,7 +175,7 @@ class States:
                 if coming is not None and (_epoch(item), part.last) > coming.standing.snapshots[part.region][0]:
                     out += self._tell(coming)
             if region in self._coming:
-                out += self._take(region, item)
+                out += self._take(region, item, is_joint=bool(others))
             else:
                 out.append(item)
         return out
@@ -190,14 +200,16 @@ class States:
         self.held_events = self.held_bytes = 0
         return self.keep(held)
 
-    def _take(self, region: str, item: Ready | Missing) -> Iterator[Item]:
-        """Yield what becomes of an item of a region whose state is known."""
+    def _take(self, region: str, item: Ready | Missing, *, is_joint: bool) -> Iterator[Item]:
+        """Yield what becomes of an item of a region whose state is known; ``is_joint``: it is one of others, too."""
         coming = self._coming[region]
         position, _ = coming.standing.snapshots[region]
         if isinstance(item, Missing):
             last = item.epoch, item.last or UNKNOWN_END
         else:
             last = item.frame.epoch, item.frame.last
+        if is_joint and isinstance(item, Ready) and last <= position:
+            yield Contained(*item)
         if last < position:
             return
         coming.left.discard(region)

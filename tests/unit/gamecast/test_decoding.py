@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 
 from gamecast.client.decoding import EventDecoder
-from gamecast.event import Event, Gap
+from gamecast.client.states import Contained
+from gamecast.event import Event, Gap, JointEvent
 from sequencing.frames import Meta, StampedFrame, encode_json_body
 from sequencing.ready import Ready
 
@@ -13,6 +14,28 @@ from sequencing.ready import Ready
 def frame(publisher: str, region: str, last: int, *sent_at_ns: int) -> Ready:
     body = encode_json_body(list(sent_at_ns), [b"1"] * len(sent_at_ns))
     return Ready(StampedFrame(region, 1, last, b"", b"", body), Meta(0, len(sent_at_ns), publisher))
+
+
+def copy(region: str, last: int, parts: dict[str, int]) -> Ready:
+    """Return a region's copy of an event of several."""
+    lines = "".join(f"\n{each}\n{number}\n1" for each, number in parts.items())
+    meta, body = f"3 1 1 1 ana{lines}".encode(), encode_json_body([1], [b"1"])
+    return Ready(StampedFrame(region, 1, last, meta, b"", body), Meta(3, 1, "ana"))
+
+
+def test_what_the_state_of_one_region_has_comes_once_as_an_event_of_the_others() -> None:
+    parts = {"river": 7, "forest": 3, "hill": 9}
+    for has_forest in (True, False):
+        decoder, batch = EventDecoder(None), list[Event | Gap]()
+        mine = {"forest"} if has_forest else set[str]()
+        decoder.decode(Contained(*copy("river", 7, parts)), batch, together=lambda region, _, mine=mine: region in mine)  # type: ignore[misc]
+        assert [event.regions for event in batch if isinstance(event, JointEvent)] == [("forest",)] * has_forest
+        assert [event.position for event in batch if isinstance(event, Event)] == ["1-3"] * has_forest
+        assert not decoder.has_passed("river", (1, 7)), "the state is not told yet"
+        decoder.decode(copy("forest", 3, parts), batch)
+        assert len(batch) == 1, "once"
+        assert decoder.delivered_events == 1
+        assert decoder.has_passed("forest", (1, 3))
 
 
 def test_own_events_behind_which_others_came_meanwhile_are_counted() -> None:

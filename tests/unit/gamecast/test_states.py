@@ -9,7 +9,8 @@ from random import Random
 import pytest
 
 from adapters.places import Position
-from gamecast.client.states import Item, Standing, States, cuts_in
+from gamecast.client.inbox import Inbox
+from gamecast.client.states import Contained, Item, Standing, States, cuts_in
 from sequencing.frames import FrameKind, Meta, StampedFrame
 from sequencing.keyed import Snapshot
 from sequencing.plan import Plan
@@ -18,6 +19,12 @@ from sequencing.ready import Missing, Ready
 
 def event(region: str, number: int, epoch: int = 1) -> Ready:
     return Ready(StampedFrame(region, epoch, number, b"", b"", b""), Meta(0, 1, "p"))
+
+
+def joint(region: str, number: int, other: str, there: int) -> Ready:
+    """Return a copy of an event of two regions."""
+    parts = b"\n%b\n%d\n1" * 2 % (region.encode(), number, other.encode(), there)
+    return Ready(StampedFrame(region, 1, number, b"3 1 1 1 p" + parts, b"", b""), Meta(3, 1, "p"))
 
 
 def snapshot(last: int) -> Snapshot:
@@ -166,20 +173,41 @@ def test_dropping_all_of_a_state_delivers_nothing_of_it() -> None:
 
 
 def test_an_event_of_several_regions_waits_for_the_answer_and_comes_after_the_state_that_it_is_not_in() -> None:
-    def joint(number: int, other: int) -> Ready:
-        meta = b"3 1 1 1 p\nx\n%d\n1\na\n%d\n1" % (number, other)
-        return Ready(StampedFrame("x", 1, number, meta, b"", b""), Meta(3, 1, "p"))
-
     states = States()
     states.begin("a")
-    assert states.keep([joint(1, 4), event("x", 2)]) == []
+    assert states.keep([joint("x", 1, "a", 4), event("x", 2)]) == []
     assert states.held_events == 2
     items, marked = states.told({"a": ((1, 3), snapshot(3))}, {"a": (1, 3)}, {"a", "x"})
     assert (shown(items), marked, states.held_events) == (["A", "x1", "x2"], None, 0)
     states.begin("a")
     items, marked = states.told({"a": ((1, 5), snapshot(5))}, {"a": (1, 4)}, {"a", "x"})
     assert (items, marked) == ([], None)
-    assert shown(states.keep([joint(3, 5), event("a", 5), joint(4, 6)])) == ["x3", "A", "x4"]
+    assert shown(states.keep([joint("x", 3, "a", 5), event("a", 5), joint("x", 4, "a", 6)])) == ["x3", "A", "x4"]
+
+
+@pytest.mark.parametrize("is_last", [True, False])
+def test_an_event_of_several_regions_that_is_in_the_state_comes_before_it_at_its_first_copy(is_last: bool) -> None:
+    states = States()
+    states.begin("a")
+    states.told({"a": ((1, 5), snapshot(5))}, {"a": (1, 3)}, {"a", "x"})
+    rest = [event("a", 5)] if not is_last else []
+    out = states.keep([joint("a", 5 - len(rest), "x", 1), *rest, joint("x", 1, "a", 5 - len(rest))])
+    assert shown(out) == ["a5" if is_last else "a4", "A", "x1"]
+    assert [type(item) for item in out] == [Contained, Standing, Ready]
+    states.begin("a")
+    states.told({"a": ((1, 7), snapshot(7))}, {"a": (1, 5)}, {"a", "x"})
+    assert shown(states.keep([joint("a", 6, "x", 2), joint("a", 7, "x", 3), joint("a", 8, "x", 4)])) == [
+        *("a6", "a7", "A", "a8")
+    ]
+    assert not states
+
+
+def test_skipping_leaves_no_gap_where_the_state_has_the_event() -> None:
+    inbox = Inbox()
+    inbox.put([Contained(*joint("a", 5, "x", 1)), Standing({"a": ((1, 5), snapshot(5))}), joint("x", 1, "a", 5)])
+    assert inbox.events == 2
+    inbox.skip()
+    assert [getattr(item, "region", "") for item in inbox.items] == ["a", "x"]
 
 
 def test_a_state_belongs_to_the_call_that_asked_for_it() -> None:

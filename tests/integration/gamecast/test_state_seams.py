@@ -1,0 +1,64 @@
+"""States, events of several regions and updates together: what is in a state does not come after it, and nothing
+overtakes it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+
+import pytest
+
+from gamecast import Event, Gap, JointEvent, State
+from tests.integration.gamecast.test_interface import KINDS, Network
+from tests.patience import patience
+
+
+@pytest.fixture(params=KINDS)
+async def network(request: pytest.FixtureRequest) -> AsyncIterator[Network]:
+    async with AsyncExitStack() as stack:
+        yield await Network.start(request.param, stack)
+
+
+@pytest.mark.parametrize("regions", [("river", "forest"), ("forest", "river")], ids=lambda regions: regions[0])
+async def test_no_event_that_is_in_the_state_comes_after_it_by_another_region(
+    network: Network, regions: tuple[str, str]
+) -> None:
+    one, other = await network.connect("one"), await network.connect("other")
+    await other.subscribe("forest")
+    await one.publish(regions, 0, key="k")
+    is_publishing = True
+
+    async def publish() -> int:
+        number = 0
+        while is_publishing:
+            number += 1
+            one.publish_nowait(regions, number, key="k")
+            await asyncio.sleep(0.001)
+        return number
+
+    publishing = asyncio.create_task(publish())
+    had: list[Event | Gap] = []
+    async with patience(60):
+        for _ in range(15):
+            joining = asyncio.create_task(other.subscribe("river", state=True))
+            got: list[Event | Gap] = []
+            while not any(isinstance(item, State) for item in got[:-5]):
+                got += await other.fetch(1_000, timeout=0.1)
+            await joining
+            [place] = [place for place, item in enumerate(got) if isinstance(item, State)]
+            state = got.pop(place)
+            assert isinstance(state, State)
+            value = state.values["river"]["k"].payload
+            assert next(item.payload for item in got[place:] if isinstance(item, Event)) == value + 1
+            assert all(isinstance(item, JointEvent) and item.regions == ("forest",) for item in got[:place])
+            assert all(isinstance(item, JointEvent) and len(item.regions) == 2 for item in got[place:])
+            had += got
+            await other.unsubscribe("river")
+        is_publishing = False
+        published = await publishing
+        while len(had) <= published:
+            had += await other.fetch(1_000, timeout=1)
+    assert [item.payload for item in had if isinstance(item, Event)] == list(range(published + 1)), (
+        "each once, in order"
+    )
