@@ -3,7 +3,8 @@
 An update may be lost, and one that is superseded before somebody takes it need not come. So nothing is stored, and who
 is slow keeps one update of each key. They have no place in the order. But none comes before an event that its sender
 had had, or had published, when it was sent: it carries the sender's last position in its region, and waits until its
-reader has passed that. So a position never comes before the event that introduced what moves.
+reader has passed that. So a position never comes before the event that introduced what moves. Who had a state had all
+that it is made of: also what left no value there, an event without a key, or one that deletes a key.
 
 - By order of arrival, a late packet would win: of two updates of one key by one sender, the later number wins.
 - Without a position, an update would revive what is dead: `Update.position` says up to where its sender had seen the
@@ -281,8 +282,8 @@ class OutgoingUpdates:
     def take(self, region: str, network: int, seen: Position, last_event: Position, now_ns: int) -> Iterator[Bundle]:
         """Yield what can be sent of a region now.
 
-        ``seen``: up to where the sender has had the region; ``last_event``: where the last event that it had is. There
-        may be markers after that, of which readers are not told.
+        ``seen``: up to where the sender has had the region; ``last_event``: where the last event that it had is, or its
+        state, which may be as of a marker.
         """
         gathering = self._regions.get(region)
         while gathering is not None:

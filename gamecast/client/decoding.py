@@ -57,9 +57,9 @@ class EventDecoder:
         self._floors: dict[str, Position] = {}
         """Region → the position after which its history begins: nothing up to there is delivered."""
         self._passed: dict[str, Position] = {}
-        """Region → the position up to which it was decoded."""
-        self._states: dict[str, tuple[Position, Position]] = {}
-        """Region that began with its state → the position of that, where a marker may be, and of its last value."""
+        """Region → the position up to which it was decoded: of an event, or a state."""
+        self._markers: dict[str, Position] = {}
+        """Region → a marker; all that was before it was decoded."""
         self._places: dict[str, deque[tuple[int, int, int]]] | None = None
         """Region → epoch, first and last of what was decoded last; None if it is not asked for."""
         self._rosters: dict[str, dict[str, Any]] = {}
@@ -72,7 +72,11 @@ class EventDecoder:
 
     def has_passed(self, region: str, position: Position) -> bool:
         """Return whether what is at a position of a region, if anything is, was decoded before."""
-        return self._passed.get(region, _NOWHERE) >= position
+        return max(self._passed.get(region, _NOWHERE), self._markers.get(region, _NOWHERE)) >= position
+
+    def reach(self, markers: Mapping[str, Position]) -> None:
+        """Note that all before a marker of each region was decoded: a state may be as of that."""
+        self._markers |= markers
 
     def passed(self, region: str) -> Position:
         """Return up to where a region was decoded, (0, 0) for nothing."""
@@ -84,8 +88,8 @@ class EventDecoder:
             self._places = {}
 
     def last_event(self, region: str, before: Position | None = None) -> Position:
-        """Return the position of the last event of a region that was decoded, also in a state or as one of another
-        region; (0, 0) for none.
+        """Return the position of the last event of a region that was decoded, also as one of another region, or that
+        the region's state is as of; (0, 0) for none.
 
         ``before``: the last one before a position, as far as that was kept.
         """
@@ -94,10 +98,7 @@ class EventDecoder:
             epoch, sequence = before
             earlier = ((each, last) for each, first, last in places if (each, first) < before)
             return max((min(place, (epoch, sequence - 1)) for place in earlier), default=_NOWHERE)
-        passed = self._passed.get(region, _NOWHERE)
-        state, last_value = self._states.get(region, (_NOWHERE, _NOWHERE))
-        last_of_all = last_value if passed == state else passed
-        return max((last_of_all, *((epoch, last) for epoch, _, last in places)))
+        return max((self._passed.get(region, _NOWHERE), *((epoch, last) for epoch, _, last in places)))
 
     def _note(self, region: str, epoch: int, first: int, last: int) -> None:
         if self._places is not None:
@@ -118,7 +119,7 @@ class EventDecoder:
             self._had.leave(region)
             self._floors.pop(region, None)
             self._passed.pop(region, None)
-            self._states.pop(region, None)
+            self._markers.pop(region, None)
             self._rosters.pop(region, None)
             if self._places is not None:
                 self._places.pop(region, None)
@@ -158,9 +159,7 @@ class EventDecoder:
                 known[key] = Event(region, publisher, payload, epoch, sequence, *times, replayed=True, key=key)
             self._had.miss(region, position)
             self._passed[region] = position
-            last_value = max((value.position for value in snapshot.values.values()), default=_NOWHERE)
-            self._states[region] = position, last_value
-            self._note(region, last_value[0], last_value[1], last_value[1])
+            self._note(region, position[0], position[1], position[1])
         positions = {region: f"{epoch}-{last}" for region, ((epoch, last), _) in standing.snapshots.items()}
         present = {region: dict(self._rosters[region]) for region in values if region in self._rosters}
         batch.append(State(values, positions, frozenset(incomplete), present))

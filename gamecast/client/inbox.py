@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
 
+from adapters.places import Position
 from gamecast.client.states import Contained, Standing, region_of
 from gamecast.event import Gap
 from sequencing.frames import FrameKind
@@ -54,6 +55,8 @@ class Inbox:
     def __init__(self) -> None:
         self.items: deque[Item] = deque()
         """To look at: `put` and `take` change them, and count."""
+        self.markers: dict[str, Position] = {}
+        """Region → its last marker. All that came before is taken where nothing is left; for the taker to clear."""
         self.events = 0
         self.bytes = 0
 
@@ -67,6 +70,7 @@ class Inbox:
             if isinstance(item, Ready):
                 frame, (kind, count, _) = item
                 if kind in MARKERS:
+                    self.markers[frame.region] = frame.epoch, frame.last
                     continue
                 events += count
                 size += len(frame.body)
@@ -85,7 +89,9 @@ class Inbox:
     def move_to(self, other: Inbox) -> None:
         """Put all items behind those of another inbox."""
         other.put(self.items)
+        other.markers |= self.markers
         self.items.clear()
+        self.markers.clear()
         self.events = self.bytes = 0
 
     def drop(self, regions: AbstractSet[str]) -> None:
@@ -93,6 +99,7 @@ class Inbox:
         whole = (item.without(regions) if isinstance(item, Standing) else item for item in self.items)
         kept = [item for item in whole if item is not None and region_of(item) not in regions]
         self.items.clear()
+        self.markers = {region: at for region, at in self.markers.items() if region not in regions}
         self.events = self.bytes = 0
         self.put(kept)
 

@@ -219,9 +219,17 @@ class Incoming:
         if position > (0, 0) and self._decoder.has_passed(region, position):
             return True
         begins = self._begins.get(region)
-        if begins is None or region in self._with_state or any(region in recall.since for recall in self._recalls):
+        if begins is None or any(region in recall.since for recall in self._recalls):
             return False
-        return position <= begins
+        if region in self._with_state and not self._decoder.passed(region)[0]:
+            return False
+        return position <= begins or (not position[1] and self._has_begun(region, position[0]))
+
+    def _has_begun(self, region: str, epoch: int) -> bool:
+        """Return whether all of a region before an epoch was decoded."""
+        if self._inbox or self._states.is_holding or region in self._replays:
+            return False
+        return self._session.begin(region)[0] >= epoch
 
     def passed(self, region: str) -> Position:
         """Return up to where the application was given a region, or where it began; (0, 0) if it is not subscribed to.
@@ -395,6 +403,7 @@ class Incoming:
             self._hold_timer.cancel()  # the next hold has a time of its own
             self._hold_timer = None
         self._taken.set()  # less is held back
+        self._pass_markers()
         if self._inbox:
             self._arrived.set()
 
@@ -502,8 +511,21 @@ class Incoming:
             while inbox.items and len(batch) < BATCH_EVENTS:
                 self._decoder.decode(inbox.take(), batch, together=self._is_live)
         self._taken.set()
+        self._decoder.reach(self._passed_markers())
         self.on_decoded()
         return batch
+
+    def _passed_markers(self) -> dict[str, Position]:
+        """Return markers before which all was decoded, once."""
+        if self._inbox.items:
+            return {}
+        passed, self._inbox.markers = self._inbox.markers, {}
+        return passed
+
+    def _pass_markers(self) -> None:
+        if self._inbox.markers and (passed := self._passed_markers()):
+            self._decoder.reach(passed)
+            self.on_decoded()
 
     def _is_live(self, region: str, position: Position) -> bool:
         """Return whether a region comes live, in one order with all others that do, and from before a position on."""
@@ -610,6 +632,8 @@ class Incoming:
             self._inbox.put(items)
             if self._inbox.items:
                 self._arrived.set()
+            else:
+                self._pass_markers()
             return
         if self.holding:
             self.holding.handed_out(items, still_held=self._session.held_frames)
@@ -631,6 +655,7 @@ class Incoming:
                 self._replays.begin(recall.history)
                 self._decoder.begin_after(recall.since)
                 self._begins |= recall.since
+        self._pass_markers()
         if self._inbox or self._replays:
             self._arrived.set()
 

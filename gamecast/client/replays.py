@@ -62,7 +62,9 @@ class Replay:
             finding.result()
         while self._found and len(batch) < events_max:
             item = self._found.popleft()
-            if isinstance(item, Missing) or item.meta.kind not in MARKERS:
+            if isinstance(item, Ready) and item.meta.kind in MARKERS:
+                decoder.reach({item.frame.region: (item.frame.epoch, item.frame.last)})
+            else:
                 decoder.decode(item, batch, together=self._is_replayed, replayed=True)
         if not self._is_read or self._found:
             return False
@@ -166,8 +168,10 @@ class Replays:
             self._all.remove(replay)
             for region in replay.regions:
                 del self._of[region]
-            if replay.fresh:
-                replay.fresh.move_to(inbox)
+            is_fresh = bool(replay.fresh)
+            replay.late.move_to(inbox)  # markers only
+            replay.fresh.move_to(inbox)
+            if is_fresh:
                 self._make_late()
             return frozenset(replay.regions)
         return None

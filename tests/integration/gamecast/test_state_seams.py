@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from gamecast import Event, Gap, JointEvent, State
+from gamecast import Client, Event, Gap, JointEvent, State
 from tests.integration.gamecast.test_interface import KINDS, Network
 from tests.patience import patience
 
@@ -62,3 +62,34 @@ async def test_no_event_that_is_in_the_state_comes_after_it_by_another_region(
     assert [item.payload for item in had if isinstance(item, Event)] == list(range(published + 1)), (
         "each once, in order"
     )
+
+
+@pytest.mark.parametrize("key", ["goblin", None], ids=["deleted", "without a key"])
+async def test_an_update_never_comes_before_an_event_that_the_state_of_its_sender_had(
+    network: Network, key: str | None
+) -> None:
+    one, reader, mover = [await network.connect(name) for name in ("one", "reader", "mover")]
+    await reader.subscribe("forest")
+    reader.updates()
+    await one.publish("forest", "here", key="goblin")
+    assert await reader.fetch(1, timeout=10)
+    last = await one.publish("forest", None, key=key)
+    positions = await mover.subscribe("forest", state=True)
+    [state] = await mover.fetch(1, timeout=10)
+    assert isinstance(state, State)
+    assert state.positions == positions
+    moving = asyncio.create_task(move(mover))
+    await asyncio.sleep(0.3)
+    assert reader.updates() == [], "the event was not taken here"
+    async with patience(9):
+        [event] = await reader.fetch(1, timeout=None)
+        assert isinstance(event, Event)
+        assert event.position == last.position
+        assert [update.key for update in await reader.next_updates()] == ["grave"], "although a marker may follow"
+    moving.cancel()
+
+
+async def move(client: Client) -> None:
+    while True:
+        client.update("forest", "grave", 1)
+        await asyncio.sleep(0.02)

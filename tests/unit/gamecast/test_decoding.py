@@ -5,9 +5,10 @@ from __future__ import annotations
 import time
 
 from gamecast.client.decoding import EventDecoder
-from gamecast.client.states import Contained
+from gamecast.client.states import Contained, Standing
 from gamecast.event import Event, Gap, JointEvent
 from sequencing.frames import Meta, StampedFrame, encode_json_body
+from sequencing.keyed import Snapshot, Value
 from sequencing.ready import Ready
 
 
@@ -36,6 +37,30 @@ def test_what_the_state_of_one_region_has_comes_once_as_an_event_of_the_others()
         assert len(batch) == 1, "once"
         assert decoder.delivered_events == 1
         assert decoder.has_passed("forest", (1, 3))
+
+
+def test_the_last_event_of_a_region_that_began_with_its_state_is_where_that_is() -> None:
+    """The last value may be older: an event without a key, or one that deletes a key, is no value."""
+    decoder, batch = EventDecoder(None), list[Event | Gap]()
+    decoder.keep_places()
+    value = Value((1, 3), 1, False, "ana", b"1")
+    decoder.decode(Standing({"forest": ((1, 5), Snapshot(5, 0, {"k": value}))}), batch)
+    assert decoder.last_event("forest") == (1, 5)
+    decoder.decode(frame("ana", "forest", 8, 1), batch)
+    assert decoder.last_event("forest") == (1, 8)
+    assert decoder.last_event("forest", (1, 8)) == (1, 5), "as long as that is not taken"
+
+
+def test_what_is_before_a_marker_is_had_once_the_marker_is_reached() -> None:
+    decoder, batch = EventDecoder(None), list[Event | Gap]()
+    decoder.decode(frame("ana", "forest", 3, 1), batch)
+    assert not decoder.has_passed("forest", (1, 4))
+    decoder.reach({"forest": (1, 4)})
+    assert decoder.has_passed("forest", (1, 4))
+    assert not decoder.has_passed("forest", (1, 5))
+    assert decoder.last_event("forest") == (1, 3)
+    decoder.drop(["forest"])
+    assert not decoder.has_passed("forest", (1, 1))
 
 
 def test_own_events_behind_which_others_came_meanwhile_are_counted() -> None:

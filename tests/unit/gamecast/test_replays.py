@@ -190,3 +190,20 @@ async def test_who_is_too_far_behind_gets_gaps_for_what_came_live() -> None:
     await looked(past)
     assert world.take() == (["-a1"], frozenset("a"))
     assert world.inbox.events == 1, "the gap in the place of what was fresh follows the event of b"
+
+
+async def test_the_markers_of_a_history_and_of_what_came_behind_it_are_reached() -> None:
+    past = Past("a", [ready("a", 1), ready("a", 2, FrameKind.JOIN)])
+    world, decoder = Delivered(past), EventDecoder(None)
+    world.live(ready("a", 3, FrameKind.JOIN))
+    assert not world.replays.is_ready
+    await looked(past)
+    assert world.replays.take(decoder, [], 5, world.inbox) is None
+    assert decoder.has_passed("a", (1, 2))
+    assert not world.inbox.markers
+    assert not world.replays.is_ready
+    await looked(past)
+    assert world.replays.take(decoder, [], 5, world.inbox) == frozenset("a")
+    assert world.inbox.markers == {"a": (1, 3)}
+    world.inbox.drop({"a"})
+    assert not world.inbox.markers
