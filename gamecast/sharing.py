@@ -7,8 +7,8 @@ from dataclasses import asdict
 from types import TracebackType
 from typing import Any, Self, Unpack
 from urllib.parse import urlsplit
-from weakref import WeakSet
 
+from adapters.network import Network
 from adapters.redis.network import RedisNetwork
 from adapters.shared.network import SharedNetwork
 from gamecast.client.client import Client
@@ -42,7 +42,8 @@ class Shared:
         network = network_of(configuration)
         # Within a process there is nothing to share.
         self._network = SharedNetwork(network) if isinstance(network, RedisNetwork) else None
-        self._clients: WeakSet[Client] = WeakSet()
+        self._clients: set[Client] = set()
+        """Those that are open. Held here: the application may have dropped one, and its tasks go on."""
         self._is_open = False
         self._was_open = False
 
@@ -83,9 +84,12 @@ class Shared:
         mine = self._configuration
         options = {**asdict(mine.limits), **options}
         configuration = configured(mine.url, ordering=mine.ordering, routes=mine.routes, **options)
-        client = Client(configuration, self._network.view if self._network is not None else None)
-        self._clients.add(client)
-        return client
+
+        def view() -> Network:
+            self._require_open()
+            return self._network.view() if self._network is not None else network_of(configuration)
+
+        return Client(configuration, view, self._clients)
 
     async def close(self) -> None:
         """End now, with all connections that are still open. Repeating it is harmless.

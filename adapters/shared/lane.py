@@ -14,7 +14,8 @@ from adapters.network import Answered
 from adapters.redis.deadline import Overdue
 from adapters.redis.node import RedisNode
 from adapters.redis.wire import telling
-from sequencing.errors import NotConnected, Unreachable
+from adapters.shared.closed import closed_error
+from sequencing.errors import Unreachable
 from sequencing.frames import PublishedFrame
 from sequencing.node import Answer
 from sequencing.plan import Plan
@@ -75,7 +76,7 @@ class SharedIngress:
     async def publish(self, frames: Sequence[PublishedFrame], run: str) -> list[Answer]:
         """Offer frames to the node in a run; see `Lane.publish`."""
         if self._closing:
-            raise NotConnected("the shared network access of this process was closed before this connection")
+            raise closed_error()
         answered: asyncio.Future[Sequence[Answer]] = self._loop.create_future()
         self._offers.append(_Offer(frames, run, telling(answered)))
         self._begin_to_serve()

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, Literal, TypeVar
 
 from adapters.backoff import Backoff
 from adapters.network import UpdateUser
@@ -21,6 +21,7 @@ from adapters.redis.announced import Told, Viewpoint
 from adapters.redis.control import RedisControl, new_box
 from adapters.redis.controlclient import ControlClient
 from adapters.redis.network import RedisNetwork
+from adapters.shared.closed import closed_error
 from adapters.shared.lane import SharedIngress, SharedLane
 from adapters.shared.reader import SharedReader
 from adapters.shared.streams import SharedNode
@@ -52,7 +53,8 @@ class SharedNetwork:
     def __init__(self, base: RedisNetwork) -> None:
         """``base``: the network, not open yet; what it starts lives as long as this object."""
         self._base = base
-        self.turn = asyncio.Lock()
+        self.turn = Turn()
+        self._closing = False
         self.control: RedisControl
         self.joins: Together[tuple[str, Request], bool]
         self.beats: Together[tuple[str, int, int], bool]
@@ -86,7 +88,8 @@ class SharedNetwork:
         self._base.stand(self._base.way_to_leading())
 
     async def close(self) -> None:
-        """Release everything; connections that are still open then fail."""
+        """Release everything; connections that are still open then fail with `NotConnected`."""
+        self._closing = True
         await asyncio.gather(*(ingress.close() for ingress in self._ingresses.values()))
         await asyncio.gather(*(node.close() for node in self._nodes.values()))
         if self._updates is not None:
@@ -94,8 +97,14 @@ class SharedNetwork:
         await self.news.close()
         for together in (self.joins, self.beats):
             await together.close()
+        await self.turn.close()
         await self.control.close()
         await self._base.close()
+
+    def require_open(self) -> None:
+        """Raise `NotConnected` once this closes: a connection that it does not know of would begin something new."""
+        if self._closing:
+            raise closed_error()
 
     def view(self) -> SharedView:
         """Return the network as one connection sees it."""
@@ -107,21 +116,44 @@ class SharedNetwork:
 
     def updates(self, user: UpdateUser) -> HubPort:
         """Return one connection's access to the shared updates."""
+        self.require_open()
         if self._updates is None:
             self._updates = self._base.update_hub()
         return self._updates.port(user)
 
     def node(self, name: str, plan: Plan) -> SharedNode:
         """Return the shared reading at a node."""
+        self.require_open()
         if name not in self._nodes:
             self._nodes[name] = SharedNode(partial(self._base.lane, name, plan), name, plan)
         return self._nodes[name]
 
     def ingress(self, name: str, plan: Plan) -> SharedIngress:
         """Return the shared publishing at a node."""
+        self.require_open()
         if name not in self._ingresses:
             self._ingresses[name] = SharedIngress(self._base.lane(name, plan), plan)
         return self._ingresses[name]
+
+
+class Turn(asyncio.Lock):
+    """Taken for each request to the control Redis, which would open the connection again that was closed."""
+
+    _is_over = False
+
+    async def close(self) -> None:
+        """Have whoever takes it, or waits for it, fail with `NotConnected` from now on; the one that has it ends."""
+        async with self:
+            self._is_over = True
+
+    async def acquire(self) -> Literal[True]:
+        """Take it."""
+        if not self._is_over:
+            await super().acquire()
+            if not self._is_over:
+                return True
+            self.release()
+        raise closed_error()
 
 
 class SharedNews:
@@ -153,12 +185,13 @@ class SharedNews:
     async def change(self, view: SharedView) -> None:
         """Wait until a view is woken: by a record that concerns it, or because there will be no more records.
 
-        Raises the error that ended the reading.
+        Raises the error that ended the reading, and `NotConnected` when it was closed: a wait that returned at once
+        would have its caller wait again, for good, and nothing else of the event loop would run.
         """
         if self._failure is not None:
             raise self._failure
         if self._closing:
-            return
+            raise closed_error()
         self._waiting.setdefault(view.name, set()).add(view)
         self.await_places(view)
         try:
@@ -258,9 +291,12 @@ class Together(Generic[Asked, Answer]):
         self._waiting: list[tuple[Asked, asyncio.Future[Answer]]] = []
         self._sending: asyncio.Task[None] | None = None
         self._at_once = asyncio.Event()
+        self._closing = False
 
     async def ask(self, what: Asked, *, within_s: float = 0.0) -> Answer:
         """Return the answer; the request is sent within some seconds, with others."""
+        if self._closing:
+            raise closed_error()
         answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._waiting.append((what, answer))
         if not within_s:
@@ -271,6 +307,7 @@ class Together(Generic[Asked, Answer]):
 
     async def close(self) -> None:
         """Close; the requests in progress still get their answers."""
+        self._closing = True
         self._at_once.set()
         if self._sending is not None:
             await self._sending
@@ -334,6 +371,7 @@ class SharedView(ControlClient):
     async def introduce(self, name: str) -> int:
         """See `Network.introduce`."""
         connection = await super().introduce(name)
+        self._shared.require_open()  # else what follows goes on without it
         self._viewpoint.belong_to(name, connection)
         return connection
 

@@ -79,6 +79,7 @@ class SharedReader:
         while True:
             if self._closed:
                 raise NotConnected
+            self._node.require_open()
             if self._run != self._node.run:
                 raise Unreachable(
                     f"node {self._node.name!r} has restarted, and this connection has not received the new plan yet"

@@ -21,9 +21,10 @@ from math import inf
 from adapters.backoff import Backoff
 from adapters.places import Places, Position
 from adapters.redis.node import RedisNode
+from adapters.shared.closed import closed_error
 from adapters.shared.stream import SharedStream, StreamKey, StreamListener
 from sequencing.cut import Numbered, ReadResult, let_through
-from sequencing.errors import GamecastError, NotConnected, is_passing
+from sequencing.errors import GamecastError, is_passing
 from sequencing.frames import StampedFrame, node_number
 from sequencing.keyed import Snapshot
 from sequencing.plan import Plan
@@ -89,6 +90,7 @@ class SharedNode:
         """Stop reading."""
         self._closing = True
         self._changed.set()
+        self._fail(closed_error())
         await self._node.interrupt()
         await asyncio.gather(self._task, *([self._interrupt] if self._interrupt is not None else []))
         await self._direct.close()
@@ -125,26 +127,27 @@ class SharedNode:
 
     async def read_now(self, after: Mapping[str, Position], frames_max: int) -> ReadResult:
         """Read streams directly, without waiting."""
-        self._require_open()
+        self.require_open()
         async with self._direct_turn:
             # An access of its own: the shared one moves the positions of the other readers, too.
             return await self._direct.read(dict(after), frames_max=frames_max, block_ms=None)
 
     async def newest(self, streams: Sequence[StreamKey]) -> list[StampedFrame | None]:
         """See `Reader.newest`."""
-        self._require_open()
+        self.require_open()
         async with self._direct_turn:
             return await self._direct.newest(streams)
 
     async def snapshots(self, regions: Sequence[StreamKey]) -> dict[str, Snapshot] | None:
         """See `Reader.snapshots`."""
-        self._require_open()
+        self.require_open()
         async with self._direct_turn:
             return await self._direct.snapshots(regions)
 
-    def _require_open(self) -> None:
+    def require_open(self) -> None:
+        """Raise `NotConnected` once the shared reading closes."""
         if self._closing:
-            raise NotConnected("the shared network access of this process was closed before this connection")
+            raise closed_error()
 
     async def _run(self) -> None:
         backoff = Backoff()
@@ -166,6 +169,7 @@ class SharedNode:
                     break
                 was_broken_off, self._was_broken_off = self._was_broken_off, False
                 if was_broken_off or (self._interrupt is not None and not self._interrupt.done()):
+                    await asyncio.sleep(0)  # a read may fail without a wait, and what breaks it off must get its turn
                     continue
                 if not (isinstance(error, GamecastError) and is_passing(error)):
                     self._fail(error)

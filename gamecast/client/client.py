@@ -59,11 +59,21 @@ class Client:
     event goes to one of them, and each gets its own in order; one may get an event after another has got a later one.
     """
 
-    def __init__(self, configuration: Configuration, view: Callable[[], Network] | None = None) -> None:
-        """Use `gamecast.connect`. ``view``: returns the network as one connection sees it; None: found by the URL."""
+    def __init__(
+        self,
+        configuration: Configuration,
+        view: Callable[[], Network] | None = None,
+        all_open: set[Client] | None = None,
+    ) -> None:
+        """Use `gamecast.connect`.
+
+        ``view``: returns the network as one connection sees it; None: found by the URL. ``all_open``: where the client
+        is listed from `open` until it is closed.
+        """
         self.name = configuration.name
         self._configuration = configuration
         self._view = view or partial(network_of, configuration)
+        self._all_open = all_open if all_open is not None else set[Client]()
         self._handlers = Handlers()
         self._health = Health()
         self._quiet = PublishErrorReporter()
@@ -118,6 +128,7 @@ class Client:
         incoming = Incoming(self._network, self._configuration, session, outgoing, self._health, tap)
         self._puller = Puller(incoming, self._current, self._caught_up)
         self._open_halves = outgoing, incoming
+        self._all_open.add(self)
         self._following = Following(self._network, outgoing, incoming, self._health)
         self._session = session
         self._health.opened()
@@ -181,6 +192,7 @@ class Client:
                     else:
                         await close_until(began + CLOSE_S_MAX, self._network.close())
                 finally:
+                    self._all_open.discard(self)
                     self._health.ended()
 
     async def drain(self) -> None:

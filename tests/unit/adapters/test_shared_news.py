@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
@@ -10,8 +11,8 @@ from typing import Any, cast
 import pytest
 
 from adapters.redis.announced import Told, announcement, read_entry
-from adapters.shared.network import RECORDS_KEPT, SharedNews, SharedView
-from sequencing.errors import SessionExpired
+from adapters.shared.network import RECORDS_KEPT, SharedNews, SharedView, Together, Turn
+from sequencing.errors import NotConnected, SessionExpired
 from sequencing.plan import Atom, AtomId, Plan
 from sequencing.record import Interest, Record
 from tests.patience import patience
@@ -78,7 +79,7 @@ class World:
         self.record = Record(PLAN)
         news = SharedNews(self.control)
         self.shared: Any = SimpleNamespace(
-            control=self.control, turn=asyncio.Lock(), news=news, url="redis://a", cannot_lead=None
+            control=self.control, turn=asyncio.Lock(), news=news, url="redis://a", cannot_lead=None, require_open=int
         )
 
     async def view(self, name: str) -> SharedView:
@@ -212,3 +213,41 @@ async def test_who_comes_to_look_late_gets_all_that_concerns_it_in_order(world: 
             found += await here.news(after, block_ms=0)
         after = found[-1].plan
     assert found == expected
+
+
+async def test_who_waits_for_news_that_are_closed_fails_and_does_not_ask_for_ever() -> None:
+    world = World()
+    waiting, late = await world.view("waiting"), await world.view("late")
+    async with patience(10):
+        told = asyncio.create_task(waiting.news(PLAN, block_ms=1))
+        await asyncio.sleep(0)
+        await world.shared.news.close()
+        for asked in (told, late.news(PLAN, block_ms=1)):
+            with pytest.raises(NotConnected):
+                await asked
+
+
+async def test_what_is_asked_after_closing_fails_and_opens_no_connection_again() -> None:
+    sent: list[int] = []
+
+    async def send(asked: Sequence[int]) -> list[int]:
+        sent.extend(asked)
+        return [*asked]
+
+    turn = Turn()
+    together = Together(send, turn, "numbers")
+    assert await together.ask(1) == 1
+    await together.close()
+    with pytest.raises(NotConnected):
+        await together.ask(2)
+    async with turn:
+        closing = asyncio.create_task(turn.close())
+        await asyncio.sleep(0)
+        waiting = asyncio.create_task(turn.acquire())
+        await asyncio.sleep(0)
+    await closing
+    for asked in (waiting, turn.acquire()):
+        with pytest.raises(NotConnected):
+            await asked
+    assert sent == [1]
+    assert not turn.locked()

@@ -13,6 +13,7 @@ from adapters.redis.node import RedisNode
 from adapters.shared.reader import SharedReader
 from adapters.shared.streams import SharedNode
 from sequencing.cut import ReadResult
+from sequencing.errors import NotConnected
 from sequencing.frames import StampedFrame
 from sequencing.plan import Plan
 from tests.patience import patience
@@ -149,3 +150,18 @@ async def test_what_comes_while_a_read_waits_is_handed_on_as_long_as_there_is_ro
     task.cancel()
     await reader.close()
     await shared.close()
+
+
+async def test_a_reader_fails_when_what_it_reads_with_others_closes() -> None:
+    shared = SharedNode(lambda: cast("RedisNode", ScriptedNode()), "n1", PLAN)
+    reader = SharedReader(shared, PLAN)
+    after = Places([("x", (1, 1))])
+    async with patience(10):
+        waiting = asyncio.create_task(reader.read(after, frames_max=128, block_ms=60_000))
+        while not shared.is_read(KEY):  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+        shared._node.gate.set()  # type: ignore[attr-defined] # that of the test
+        await shared.close()
+        for asked in (waiting, reader.read(after, frames_max=128, block_ms=60_000)):
+            with pytest.raises(NotConnected):
+                await asked

@@ -1,0 +1,89 @@
+"""What is left when something closes: nothing runs on, waits, or keeps a socket, in whatever order it closes."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from contextlib import suppress
+
+import pytest
+
+import gamecast
+from gamecast import Client
+from gamecast.sharing import Shared
+from gamecast.testing import memory_url
+from tests.patience import patience
+
+
+@pytest.fixture(params=["embedded://", "embedded://?nodes=3", "memory"])
+def url(request: pytest.FixtureRequest) -> str:
+    """The URL of a network, which comes and goes with what is shared."""
+    return memory_url() if request.param == "memory" else str(request.param)
+
+
+async def opened(shared: Shared, number: int) -> Client:
+    """Return a client that follows regions, which overlap with those of others."""
+    client = await shared.connect(name=f"client{number}").open()
+    await client.subscribe(f"r{number % 4}", f"r{(number + 1) % 4}")
+    return client
+
+
+async def ended() -> None:
+    """Return when nothing runs but the test."""
+    async with patience(10):
+        while len(asyncio.all_tasks()) > 1:  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(0.01)
+
+
+async def test_what_is_shared_ends_its_clients_also_those_that_the_application_has_dropped(url: str) -> None:
+    async with patience(60), gamecast.share(url) as shared:
+        for number in range(8):
+            await opened(shared, number)
+    await ended()
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_clients_and_what_they_share_close_in_any_order(url: str, seed: int) -> None:
+    chance = random.Random(seed)
+    async with patience(60):
+        shared = await gamecast.share(url).open()
+        clients = [await opened(shared, number) for number in range(6)]
+        closing = [shared.close, *(client.close for client in clients)]
+        chance.shuffle(closing)
+        ends = []
+        for close in closing:
+            ends.append(asyncio.create_task(close()))
+            for _ in range(chance.randrange(4)):
+                await asyncio.sleep(0)
+        await asyncio.gather(*ends)
+    await ended()
+
+
+async def test_a_client_that_opens_while_what_it_shares_closes_opens_or_fails_and_leaves_nothing(url: str) -> None:
+    for rounds in range(12):
+        async with patience(60):
+            shared = await gamecast.share(url).open()
+            client = shared.connect(name="late")
+            opening = asyncio.create_task(client.open())
+            for _ in range(rounds):
+                await asyncio.sleep(0)
+            await shared.close()
+            with suppress(gamecast.GamecastError):
+                await opening
+            await client.close()
+    await ended()
+
+
+async def test_calls_that_wait_end_when_what_is_shared_closes(url: str) -> None:
+    async with patience(60):
+        async with gamecast.share(url) as shared:
+            client = await opened(shared, 0)
+            calls = [asyncio.create_task(call) for call in (anext(client, None), client.next_updates())]
+            await asyncio.sleep(0)
+        assert await calls[0] is None
+        with pytest.raises(gamecast.NotConnected):
+            await calls[1]
+        with pytest.raises(gamecast.NotConnected):
+            await client.subscribe("elsewhere")
+        with pytest.raises(gamecast.NotConnected):
+            await client.reconnect()
