@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 from urllib.parse import urlsplit
 
 from adapters.network import Network
-from gamecast.arguments import checked_handler, pairs_of
+from adapters.places import Position
+from gamecast.arguments import checked_handler, checked_regions, pairs_of
 from gamecast.client.authority import Authority, Owners
+from gamecast.client.calls import Calls, Entering
 from gamecast.client.closing import CLOSE_S_MAX, FOLLOWING_ENDS_S, HALVES_END_S, close_until, until
 from gamecast.client.configuration import Configuration
 from gamecast.client.following import Following
@@ -38,7 +40,7 @@ from gamecast.client.watching import (
 )
 from gamecast.event import Event, Gap, Presence, Receipt, State, Statistics, Update
 from gamecast.positions import parse_position
-from sequencing.errors import GamecastError, NotConnected, UsageError
+from sequencing.errors import GamecastError, NotConnected, UnknownPosition, UnorderedHistory, UsageError
 from sequencing.plan import Plan
 from sequencing.record import pair_of
 from sequencing.session import Session
@@ -94,6 +96,7 @@ class Client:
         self._current: deque[Event | Gap] = deque()
         """What was read, and is delivered next: shared with the puller."""
         self._puller: Puller | None = None
+        self._calls = Calls()
         self._session: Session[Token] | None = None
         self._presences: Presences | None = None
         """None until the application uses presence."""
@@ -240,19 +243,45 @@ class Client:
         one that the network never gave, and `UnorderedHistory`, unless ``order="any"``, for regions of which no
         subscriber had both while events came. Then nothing is subscribed to.
         """
+        self._working()
+        wanted = frozenset(checked_regions(regions, "subscribe"))
+        with self._calls.entering(wanted) as call:
+            await call.begun()
+            if wanted and not call.regions:
+                return {}
+            if isinstance(since, Mapping) and call.regions != wanted:
+                since = {region: at for region, at in since.items() if region in call.regions}
+            if presence is None:
+                begins = await self._enter(call, since, order, state=state)
+            else:
+                begins = await self._enter_visibly(call, since, order, presence)
+            return {region: f"{epoch}-{sequence}" for region, (epoch, sequence) in begins.items()}
+
+    async def _enter(
+        self, call: Entering, since: Since | None, order: ReplayOrder, *, state: bool
+    ) -> dict[str, Position]:
         incoming = self._working()[1]
-        if presence is None:
-            begins = await incoming.subscribe(regions, since, order, state=state)
-        else:
-            presences = self._presences_for(regions, since, presence)
-            try:
-                begins = await incoming.subscribe(regions, since, order, state=True)
-            except BaseException:
-                incoming.unwatch_presence(regions)
-                raise
-            if presence != "watch":  # where it has not been left meanwhile
-                await presences.arrive([region for region in begins if incoming.follows(region)], dict(presence))
-        return {region: f"{epoch}-{sequence}" for region, (epoch, sequence) in begins.items()}
+        try:
+            return await incoming.subscribe(call.regions, since, order, state=state)
+        except (UnknownPosition, UnorderedHistory):
+            left = call.regions
+            with self._calls.leaving(left):
+                await incoming.unsubscribe(left)
+            raise
+
+    async def _enter_visibly(
+        self, call: Entering, since: Since | None, order: ReplayOrder, presence: Mapping[str, Any] | Literal["watch"]
+    ) -> dict[str, Position]:
+        regions, incoming = call.regions, self._working()[1]
+        presences = self._presences_for(regions, since, presence)
+        try:
+            begins = await incoming.subscribe(regions, since, order, state=True)
+        except BaseException:
+            incoming.unwatch_presence(regions)
+            raise
+        if presence != "watch":  # where it has not been left meanwhile
+            await presences.arrive([region for region in begins if region in call.regions], dict(presence))
+        return begins
 
     def watch_presence(self, *regions: str) -> None:
         """Have `Presence` items come with what is replayed, and follows, of regions that are resumed with ``since``.
@@ -291,6 +320,10 @@ class Client:
         `Unreachable` if it takes too long; the regions stay subscribed then.
         """
         self._working()
+        with self._calls.leaving(frozenset(checked_regions(regions, "unsubscribe"))):
+            await self._leave(regions)
+
+    async def _leave(self, regions: tuple[str, ...]) -> None:
         if self._presences is not None:
             await self._presences.leave(regions)
         await self._working()[1].unsubscribe(regions)

@@ -36,8 +36,6 @@ from sequencing.errors import (
     NotConnected,
     Superseded,
     TooSlow,
-    UnknownPosition,
-    UnorderedHistory,
     Unreachable,
     UsageError,
     is_passing,
@@ -265,7 +263,7 @@ class Incoming:
     async def subscribe(
         self, regions: Iterable[str], since: Since | None, order: ReplayOrder = "common", *, state: bool = False
     ) -> dict[str, Position]:
-        """See `Client.subscribe`."""
+        """See `Client.subscribe`; after `UnknownPosition` or `UnorderedHistory` the regions stay subscribed."""
         wanted = checked_regions(regions, "subscribe")
         checked_order(order)
         recall: Recall | None = None
@@ -309,9 +307,6 @@ class Incoming:
             if self._tap is not None and self._record is not None:
                 plan = self._record.plan
                 self._tap.joined({region: plan.epoch_of(region) for region in wanted & self._session.joined})
-        except (UnknownPosition, UnorderedHistory):
-            await self.unsubscribe(wanted)
-            raise
         except TimeoutError:
             if state and wanted & self._session.wanted <= self._session.joined:
                 raise self._no_state(wanted) from None
