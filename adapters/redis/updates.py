@@ -2,13 +2,15 @@
 
 A region's updates are published at the node where its events end, on a channel of its own. They have connections of
 their own: Redis cuts off listeners that are too slow, and ordered events must not be cut off with them. A connection
-that breaks is opened again, and what was sent meanwhile is lost.
+that breaks is opened again. What its sender has no answer for is then sent again: who has it already does not take it
+twice. What is sent while a listener's is broken is lost to it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any
@@ -30,6 +32,9 @@ _log = logging.getLogger("gamecast")
 
 IN_FLIGHT_MAX = 64
 """Messages at one node without an answer; beyond it, newer updates take the place of those that are not sent."""
+KEEP_S = 1.0
+"""A sender that sends nothing for so long asks for an answer: servers (`timeout`) and proxies cut off who is idle, and
+what is sent next would be late, or lost."""
 PING_S = 5.0
 """How often a listener asks whether its server is there; without an answer by the next time, it connects again."""
 
@@ -207,37 +212,66 @@ class _Sender(_Connected):
 
     def __init__(self, node: str, url: str, on_room: Callable[[], None]) -> None:
         self._on_room = on_room
-        self._in_flight = 0
+        self._unanswered: deque[tuple[str, bytes]] = deque()
+        """Region and message, in the order in which they were sent."""
+        self._is_used = self._is_heard = self._is_asked = False
         super().__init__(node, url, "sent")
 
     @property
     def has_room(self) -> bool:
         """Whether a message can be sent now."""
-        return self._wire is not None and self._in_flight < IN_FLIGHT_MAX
+        return self._wire is not None and len(self._unanswered) < IN_FLIGHT_MAX
 
     def send(self, region: str, message: bytes) -> None:
         """Publish a message."""
         if self._wire is not None:
-            self._in_flight += 1
-            words: tuple[Any, ...] = (b"PUBLISH", self._keys.updates(region), message)
-            self._wire.send([hiredis.pack_command(words)], 1, self._answered)
+            self._unanswered.append((region, message))
+            self._publish(self._wire, region, message)
+
+    def _publish(self, wire: Wire, region: str, message: bytes) -> None:
+        self._is_used = True
+        words: tuple[Any, ...] = (b"PUBLISH", self._keys.updates(region), message)
+        wire.send([hiredis.pack_command(words)], 1, self._answered)
 
     def _opened(self, connection: Any) -> None:
-        self._in_flight = 0
-        self._wire = Wire(connection)
+        self._wire = wire = Wire(connection)
+        self._is_asked = False
+        for region, message in [*self._unanswered]:
+            self._publish(wire, region, message)
         self._on_room()
 
     def _answered(self, replies: list[Any], error: Exception | None) -> None:
-        self._in_flight -= 1
-        refused = next((reply for reply in replies if isinstance(reply, Exception)), None)
         if error is not None:
             self._broken.set()  # what keeps it from connecting again is logged there
-        elif refused is not None:
-            if not self._is_logged:
-                self._is_logged = True
-                _log.warning("updates are refused at node %s: %s", self._node, refused)
-        elif self._in_flight == IN_FLIGHT_MAX - 1:
+            return
+        self._is_heard = True
+        self._unanswered.popleft()
+        refused = next((reply for reply in replies if isinstance(reply, Exception)), None)
+        if refused is not None and not self._is_logged:
+            self._is_logged = True
+            _log.warning("updates are refused at node %s: %s", self._node, refused)
+        if len(self._unanswered) == IN_FLIGHT_MAX - 1:
             self._on_room()
+
+    async def _serve(self) -> None:
+        silent_s = 0.0
+        while not self._broken.is_set():
+            self._is_used = self._is_heard = False
+            with suppress(TimeoutError):
+                async with asyncio.timeout(KEEP_S):
+                    await self._broken.wait()
+            is_awaited = self._is_asked or bool(self._unanswered)
+            silent_s = silent_s + KEEP_S if is_awaited and not self._is_heard else 0.0
+            if silent_s >= PING_S:
+                raise TimeoutError(f"the server has not answered for {PING_S:g} s")
+            if not is_awaited and not self._is_used and self._wire is not None:
+                self._is_asked = True
+                self._wire.send([hiredis.pack_command((b"PING",))], 1, self._pinged)
+
+    def _pinged(self, _: list[Any], error: Exception | None) -> None:
+        self._is_asked, self._is_heard = False, True
+        if error is not None:
+            self._broken.set()
 
 
 class _Listener(_Connected):
