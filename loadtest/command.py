@@ -4,8 +4,9 @@ Put load on a network with game servers and clients, and check the deliveries of
 ``report.html`` and the ``stats_*.csv`` of locust, and ``judgement.json``.
 
 Exit status: 0 if every promise was kept and no request failed; 1 if a promise was broken; 2 for wrong use; 3 if the
-network is unavailable, the run ends without a judgement, or requests failed; 130 if interrupted. An interrupted run
-judges the deliveries so far, and ends with 1 if a promise was broken.
+network is unavailable, the run ends without a judgement, or requests failed; 4 if reports are missing and nothing is
+known to be broken; 130 if interrupted. An interrupted run judges the deliveries so far, and ends with 1 if a promise
+was broken.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ import orjson
 from gamecast import blocking
 from gamecast.client.networks import require_reachable
 from gamecast.errors import ProcessFailed, UsageError
-from launcher.ending import BROKEN, DONE
+from launcher.ending import BROKEN, CANNOT_TELL, DONE
 from launcher.interrupts import Raised
 from loadtest.options import TOKEN_VARIABLE, Options, add_hidden_to, add_to
 from loadtest.ownusers import kinds_in
@@ -137,7 +138,7 @@ def _run(parsed: argparse.Namespace, stack: ExitStack) -> int:
         raise ProcessFailed(f"the run ended without a judgement: locust ended with status {status}")
     judgement = orjson.loads(Path(parsed.judgement).read_bytes())
     if not judgement["fine"] and not (interrupted and judgement["run"]["stopped_in_order"]):
-        return BROKEN
+        return BROKEN if judgement["run"]["is_broken"] else CANNOT_TELL
     if interrupted:
         raise KeyboardInterrupt
     if status:

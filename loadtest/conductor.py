@@ -88,6 +88,7 @@ class Conductor:
         if self.phase != Phase.OVER:
             self.ledger.missing.append(f"worker {name} was lost, with the last reports of its users")
             self.workers -= 1
+            self._judge.only_order = True  # what it had delivered, and published, is not known
 
     def tick(self, now_s: float, now_ns: int) -> float | None:
         """Advance the run. Return the share of users that should be running, or None when the run is over."""
@@ -127,6 +128,11 @@ class Conductor:
         judgement = self.judgement
         return self.interrupted and judgement is not None and judgement.verdict.fine and len(judgement.incomplete) == 1
 
+    @property
+    def is_broken(self) -> bool:
+        """Whether a promise was broken, or the logs contradict themselves; reports that are missing break none."""
+        return bool(self._broken) or (self.judgement is not None and not self.judgement.verdict.fine)
+
     def figures(self) -> dict[str, Any]:
         """Return the figures of the run beside its judgement."""
         totals: dict[str, int] = {}
@@ -135,7 +141,7 @@ class Conductor:
                 if not isinstance(value, bool):
                     totals[name] = totals.get(name, 0) + value
         course = {"played_s": self.played_s, "settled_s": self.settled_s, "stopped_in_order": self.stopped_in_order}
-        return {**course, "broken_while_playing": self._broken, **totals}
+        return {**course, "is_broken": self.is_broken, "broken_while_playing": self._broken, **totals}
 
     def _play(self, now_s: float, now_ns: int) -> None:
         assert self._began_s is not None
@@ -213,6 +219,7 @@ class Conductor:
     def _unjudged(self, error: InvalidInput) -> None:
         """Record that the logs cannot be judged, so the run is not fine."""
         self.ledger.missing.append(f"the logs cannot be judged: {error}")
+        self._broken.append(str(error))
         self._judged(judge([]))
 
     def _judged(self, verdict: Verdict) -> None:

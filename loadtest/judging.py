@@ -115,11 +115,15 @@ class Judge:
         self._young: list[Placed] = []
         """Published events that are not late yet."""
         self.looks = 0
+        self.only_order = False
+        """Whether reports are missing for good, so that losses cannot be judged."""
 
     def look(self, now_ns: int) -> list[Offence]:
         """Judge the new reports. Return violations, one of each kind."""
         self.looks += 1
         found = list(self._order().examples)
+        if self.only_order:
+            return found
         found += [offence for offence in self._losses(now_ns).examples if offence.kind == "lost"]
         self._lengths.append((now_ns, {name: len(columns[0]) for name, columns in self._ledger.columns.items()}))
         while len(self._lengths) > 2 and self._lengths[1][0] < now_ns - 2 * self._late_ns - NS:
@@ -130,11 +134,11 @@ class Judge:
         """Judge everything. Raises `InvalidInput` if an event has two regions or two senders."""
         ledger = self._ledger
         uncertain = ledger.settle_uncertain()
-        verdict = judge_stays(
-            ledger.sequences(),
-            self._stays(),
-            ledger.placed.values(),
-            publication_order=ledger.publication_order(),
+        sequences, publications = ledger.sequences(), ledger.publication_order()
+        verdict = (
+            judge(sequences, publication_order=publications)
+            if self.only_order
+            else judge_stays(sequences, self._stays(), ledger.placed.values(), publication_order=publications)
         )
         return Judgement(
             verdict=verdict,

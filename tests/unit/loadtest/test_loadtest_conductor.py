@@ -43,7 +43,7 @@ class Play:
                 event_id("s0", self.count), "forest", "s0", f"1-{self.count}", round(self.now_s * NS)
             )
             self.count += 1
-        for log, order in zip(self.logs, (range(len(events)), events), strict=True):
+        for log, order in zip(self.logs, (range(len(events)), events), strict=False):
             for number in order:
                 log.deliver(event_id("s0", first + number), "forest", "s0", f"1-{first + number}")
 
@@ -175,6 +175,28 @@ def test_a_worker_that_is_lost_makes_the_run_fail() -> None:
     assert judgement is not None
     assert not judgement.fine
     assert "w1" in judgement.incomplete[0]
+
+
+def test_a_worker_that_is_lost_breaks_no_promise_though_its_subscribers_report_nothing_more() -> None:
+    play = Play(workers=2, seconds=20, late=2)
+    play.conductor.lost_worker("w1")
+    play.deliver([0, 1])
+    play.logs.pop()  # that of the lost worker
+    while play.second() is not None:
+        if play.now_s < 10:
+            play.deliver([0])
+        assert play.now_s < 60
+    assert not play.violations
+    assert not play.conductor.figures()["is_broken"]
+
+
+def test_what_was_out_of_order_is_broken_although_a_worker_is_lost() -> None:
+    play = Play(workers=2)
+    play.conductor.lost_worker("w1")
+    play.deliver([1, 0])
+    while play.second() is not None:
+        assert play.now_s < 60
+    assert play.conductor.figures()["is_broken"]
 
 
 def test_a_run_that_is_broken_off_is_judged_for_order_and_is_not_called_fine() -> None:
