@@ -14,24 +14,29 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.patience import Deadline, cores, slowness
-from tests.side_by_side import GROUPS, SPARK, Groups, group, groups_file, remember_seconds, tell_groups
+from tests.side_by_side import GROUPS, SPARK, Groups, group, groups_file, tell_groups, write_durations
 
 # How long drawing and testing take says how busy the machine is. With CI set, hypothesis sees to that itself.
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 if "CI" not in os.environ:
     settings.load_profile("patient")
 
-WAITING = ("integration", "acceptance")
-"""Folders whose tests mostly wait: for Redis, for other processes, for the clock."""
+pytest_plugins = ["tests.fixtures"]
+
 WORKERS_A_CORE = 3
+"""One of them for tests that compute: see `tests.side_by_side`."""
 YIELDING = 3
 _LIMIT = pytest.StashKey[Any]()
 
 
-def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """One worker a core, and more where they wait; -n or PYTEST_XDIST_AUTO_NUM_WORKERS say otherwise."""
-    waiting = any(folder in argument for argument in config.args for folder in WAITING)
-    return cores() * (WORKERS_A_CORE if waiting else 1)
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add what `tests.side_by_side` goes by."""
+    parser.addoption("--write-durations", action="store_true", help="note long tests in tests/durations.json")
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """Some wait while others compute; -n or PYTEST_XDIST_AUTO_NUM_WORKERS say otherwise."""
+    return cores() * WORKERS_A_CORE
 
 
 def pytest_configure() -> None:
@@ -73,9 +78,9 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Keep it for the next run."""
-    if not hasattr(session.config, "workerinput"):
-        remember_seconds(session.config, _seconds)
+    """Keep it for those who run the tests next."""
+    if session.config.getoption("--write-durations") and not hasattr(session.config, "workerinput"):
+        write_durations(_seconds)
 
 
 def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> bool | None:

@@ -7,10 +7,8 @@ import pytest
 from click.testing import CliRunner
 
 from cli.simulate import simulate
-from gamecast.client import history
 from laboratory.simulation.sessions import SessionWorld, run_sessions
 from sequencing.plan import Ordering
-from sequencing.replay import Replay
 
 WORLDS = 16
 
@@ -28,17 +26,6 @@ def test_all_sessions_show_one_order(seed: int, nodes: int, ordering: Ordering) 
 def test_the_worlds_have_sessions_of_every_kind() -> None:
     seen = [run_sessions(SessionWorld(seed)) for seed in range(8)]
     assert min(sum(each.replays for each in seen), sum(each.returns for each in seen)) > 0
-
-
-def test_a_replay_without_the_order_of_its_node_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    original = Replay.__init__
-    monkeypatch.setattr(Replay, "__init__", lambda self, epoch, regions, _=None: original(self, epoch, regions))
-    assert any(run_sessions(SessionWorld(seed)).wrong for seed in range(WORLDS))
-
-
-def test_a_history_that_has_no_order_and_is_given_one_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(history, "unordered", lambda _: [])
-    assert any(run_sessions(SessionWorld(seed, nodes=3)).wrong for seed in range(30))
 
 
 def test_the_command_tells_what_it_saw() -> None:

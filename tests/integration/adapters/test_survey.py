@@ -54,6 +54,11 @@ def call(*arguments: str) -> Result:
     return CliRunner().invoke(cli, arguments, auto_envvar_prefix="GAMECAST")
 
 
+def as_user(url: str, user: str) -> str:
+    """Return the URL with the name of a user, whose password is x."""
+    return url.replace("://", f"://{user}:x@", 1)
+
+
 def status(url: str, *options: str, expected: int = 0) -> Any:
     """Return what ``gamecast status --json`` prints."""
     result = call("status", url, "--json", *options)
@@ -518,7 +523,7 @@ def test_what_a_user_may_not_do_is_found(redis_server: EmbeddedServer) -> None:
             ("blind", "-info", "has no permissions to run the 'info' command"),
         ):
             client.execute_command("ACL", "SETUSER", user, "on", ">x", "~gamecast:*", "+@all", *refused.split())
-            url = redis_server.url.replace("127", f"{user}:x@127")
+            url = as_user(redis_server.url, user)
             wrong = [each for each in doctor(url, expected=3 if words else 0) if "is refused" in each["seen"]]
             assert [each["subject"] for each in wrong] == ([SOLE_NODE] if words else [])
             for each in wrong:
@@ -535,7 +540,7 @@ def test_a_user_who_may_not_look_is_told_so_and_nothing_is_made_up(redis_server:
         cast.publish("a", 1)
     with redis.Redis.from_url(redis_server.url) as client:
         client.execute_command("ACL", "SETUSER", "elsewhere", "on", ">x", "~other:*", "+@all")
-    url = redis_server.url.replace("127", "elsewhere:x@127")
+    url = as_user(redis_server.url, "elsewhere")
     seen = status(url)
     assert (seen["plan"], seen["transition"], seen["connections"]) == (None, None, [])
     assert seen["leader"] == {"token": None, "lease_ends_in_ms": None}

@@ -22,7 +22,8 @@ from sequencing.plan import Ordering
 from tests.events import next_event, take
 from tests.patience import patience, scaled
 
-KINDS = ("memory", "memory-3", "embedded", "embedded-3", "redis", "redis-3", "shared-3")
+KINDS = ("memory", "memory-3", "redis", "redis-3", "shared-3")
+"""An embedded network is one of Redis whose servers it starts: `test_an_embedded_network_has_one_order`."""
 
 
 @pytest.fixture(params=KINDS)
@@ -129,6 +130,12 @@ async def test_servers_that_share_regions_see_one_order(network: Network) -> Non
         for other in orders:
             common = set(one) & set(other)
             assert [e for e in one if e in common] == [e for e in other if e in common]
+
+
+@pytest.mark.parametrize("kind", ["embedded", "embedded-3"])
+async def test_an_embedded_network_has_one_order(kind: str) -> None:
+    async with AsyncExitStack() as stack:
+        await test_servers_that_share_regions_see_one_order(await Network.start(kind, stack))
 
 
 async def test_region_sequences_count_the_events_and_keep_each_publishers_order(network: Network) -> None:

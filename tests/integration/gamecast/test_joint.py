@@ -28,7 +28,7 @@ from tests.patience import patience, scaled
 BOTH = ("forest", "river")
 
 
-@pytest.fixture(params=("memory", "memory-3", "embedded", "redis", "redis-3", "shared", "shared-3"))
+@pytest.fixture(params=("memory", "memory-3", "redis", "redis-3", "shared", "shared-3"))
 async def network(request: pytest.FixtureRequest) -> AsyncIterator[Network]:
     async with AsyncExitStack() as stack:
         yield await Network.start(request.param, stack)

@@ -24,7 +24,7 @@ from tests.integration.gamecast.test_interface import Network
 from tests.ownership_worlds import World, offences
 from tests.patience import patience
 
-KINDS = ("memory", "memory-3", "embedded", "redis", "redis-3", "shared-3")
+KINDS = ("memory", "memory-3", "redis", "redis-3", "shared-3")
 
 
 @pytest.fixture(params=KINDS)

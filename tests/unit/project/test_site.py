@@ -11,6 +11,7 @@ from types import ModuleType
 import pytest
 
 ROOT = Path(__file__).parents[3]
+CHAOS = ROOT / "tests" / "laboratory" / "acceptance" / "test_chaos.py"
 
 
 @pytest.fixture(scope="module")
@@ -35,9 +36,9 @@ def test_links_out_of_the_folder_lead_to_pages_of_their_own(site: ModuleType) ->
     known = {page: "claims.md"}
     text, linked = site.page(page, known)
     assert "](../" not in text
-    assert ROOT / "tests" / "acceptance" / "test_chaos.py" in linked
-    assert known[ROOT / "tests" / "acceptance" / "test_chaos.py"] == "tree/tests/acceptance/test_chaos.py.md"
-    text, linked = site.page(ROOT / "tests" / "acceptance" / "test_chaos.py", known)
+    assert CHAOS in linked
+    assert known[CHAOS] == "tree/tests/laboratory/acceptance/test_chaos.py.md"
+    text, linked = site.page(CHAOS, known)
     assert "``````python\n" in text
     assert linked == []
 

@@ -14,8 +14,8 @@ from cli.running import status_of
 from laboratory.conformance.catalogue import SCENARIOS
 from laboratory.conformance.playing import play
 from launcher.ending import BROKEN, DONE, INFRASTRUCTURE, WRONG_USE
-from tests.integration.gateway.conformance_mutations import MUTATIONS, Mutation
 from tests.integration.gateway.test_gateway_javascript import node
+from tests.laboratory.integration.conformance_mutations import MUTATIONS, Mutation
 from tests.patience import slowness
 
 ROOT = Path(__file__).parents[3]

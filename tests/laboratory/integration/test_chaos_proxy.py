@@ -166,7 +166,7 @@ ABANDON = """
 import os, signal, sys
 from pathlib import Path
 from laboratory.processes.children import Child, Guard
-from tests.integration.laboratory.test_chaos_proxy import sleep_for_ever
+from tests.laboratory.integration.test_chaos_proxy import sleep_for_ever
 directory = Path(sys.argv[1])
 guard = Guard(directory)
 children = [Child(f"c{number}", sleep_for_ever, (), directory / f"{number}.log", guard) for number in range(3)]
