@@ -91,9 +91,11 @@ class UpdateHub:
         self._ports.pop(port, None)
 
     async def close(self) -> None:
-        """End all connections."""
+        """End all connections, also if there is no time left to wait for their ends."""
         ends = [*self._senders.values(), *self._listeners.values()]
         self._senders, self._listeners = {}, {}
+        for each in ends:
+            each.stop()
         await asyncio.gather(*(each.close() for each in ends))
 
     def _url_of(self, node: str) -> str:
@@ -163,9 +165,13 @@ class _Connected:
         self._is_logged = False
         self._task = asyncio.create_task(self._run(), name=f"gamecast updates {what} {node}")
 
+    def stop(self) -> None:
+        """End soon."""
+        self._task.cancel()
+
     async def close(self) -> None:
         """End."""
-        self._task.cancel()
+        self.stop()
         with suppress(asyncio.CancelledError):
             await self._task
 
