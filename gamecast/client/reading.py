@@ -256,6 +256,8 @@ class NodeReaders:
             after = {region: place for region, place in there if session.held(region) < limits.held_frames_max}
         if after:
             return await self._read_on(reading, after)
+        if not reading.after:
+            self._health.mark_up(reading.way)  # nothing is needed of it: its node may have been given up
         if self._draining:
             return ReadResult((), {})
         reading.changed.clear()

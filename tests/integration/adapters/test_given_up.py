@@ -130,6 +130,37 @@ async def test_the_regions_of_a_dead_node_go_on_at_the_others_and_what_only_it_h
         assert [each for each in common if each in events] == [each for each in events if each in common]
 
 
+@pytest.mark.parametrize("hangs", [False, True])
+async def test_connections_are_connected_again_when_a_node_was_given_up(
+    three_redis_servers: EmbeddedServers, hangs: bool
+) -> None:
+    async with (
+        network(three_redis_servers) as url,
+        gamecast.connect(url, name="p", publish_timeout_s=2) as publisher,
+        gamecast.connect(url, name="s") as subscriber,
+    ):
+        await subscriber.subscribe(*REGIONS)
+        dead = busiest(await plan_of(subscriber))
+        server = server_of(three_redis_servers, dead)
+        statuses: list[str] = []
+        subscriber.on_status(lambda status: statuses.append(status.name))
+        os.kill(server.pid, signal.SIGSTOP if hangs else signal.SIGKILL)
+        try:
+            late = [publisher.publish_async(region, "late") for region in REGIONS]
+            await until_without(subscriber, dead)
+            await asyncio.gather(*late, return_exceptions=True)
+            for region in REGIONS:
+                await publisher.publish(region, f"{region} after")
+            await take_last(subscriber, *(f"{region} after" for region in REGIONS))
+            async with patience(20):
+                while {publisher.status.name, subscriber.status.name} != {"connected"}:  # noqa: ASYNC110
+                    await asyncio.sleep(0.05)
+        finally:
+            if hangs:
+                os.kill(server.pid, signal.SIGCONT)
+        assert statuses[0] == "disconnected"
+
+
 async def test_a_node_that_hangs_is_given_up_although_somebody_joins_meanwhile(
     three_redis_servers: EmbeddedServers,
 ) -> None:
