@@ -239,8 +239,10 @@ class NodeReaders:
             return None
         reader = reading.reader
         if reading.interrupt is not None:
-            await reading.interrupt
-            reading.interrupt = None
+            try:
+                await reading.interrupt
+            finally:
+                reading.interrupt = None  # also if it raises: `_read` goes on without a wait while there is one
         session, limits = self._session, self._limits
         if reading.turn != session.generation:
             self._turn(node, reading)

@@ -72,20 +72,21 @@ def s3(session: Path) -> Iterator[str]:
             server.wait(timeout=scaled(30))
 
 
-def figures_of(spark: SparkSession, sources: Sources) -> dict[str, Any]:
-    found = analyse(spark, sources).as_dict()
+def rows_of(sources: Sources) -> dict[str, list[str]]:
+    """Return table → its rows: what figures are made of."""
+    return {table: sorted(map(repr, sources[table].collect())) for table in sources.rows}
+
+
+def figures(spark: SparkSession, *names: str | Path) -> dict[str, Any]:
+    found = analyse(spark, read_sources(spark, names)).as_dict()
     found.pop("quarantine")
     return found
 
 
-def figures(spark: SparkSession, *names: str | Path) -> dict[str, Any]:
-    return figures_of(spark, read_sources(spark, names))
-
-
 @pytest.fixture(scope="module")
-def here(spark: SparkSession, session: Path) -> dict[str, Any]:
-    """The figures of the session on this machine."""
-    return figures(spark, session)
+def here(spark: SparkSession, session: Path) -> dict[str, list[str]]:
+    """The rows of the session on this machine."""
+    return rows_of(read_sources(spark, [session]))
 
 
 def spoil(file: Path) -> None:
@@ -98,14 +99,13 @@ def spoil(file: Path) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["s3", "s3a"])
-def test_a_session_in_an_object_store_gives_the_figures_of_its_copy_here(
-    spark: SparkSession, here: dict[str, Any], s3: str, scheme: str
+def test_a_session_in_an_object_store_gives_the_rows_of_its_copy_here(
+    spark: SparkSession, here: dict[str, list[str]], s3: str, scheme: str
 ) -> None:
     sources = read_sources(spark, [f"{scheme}://{s3}"])
     assert all(file.is_local for files in sources.files.values() for file in files), "this Spark has no connector"
-    if scheme == "s3a":
-        assert figures_of(spark, sources) == here
-    assert here["order"]["lost"] == 1
+    assert rows_of(sources) == here
+    assert len(here["deliveries"]) > 800
 
 
 def test_a_file_url_is_the_path_in_it(session: Path) -> None:
@@ -201,7 +201,7 @@ def test_a_compacted_session_gives_the_same_figures_from_few_files(
 
 
 def test_very_many_small_files_are_put_together_before_spark_reads_them(
-    spark: SparkSession, session: Path, here: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, session: Path, here: dict[str, list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reading, "SMALL_FILES", 2)
     copied = tmp_path / "copied"
@@ -209,7 +209,7 @@ def test_very_many_small_files_are_put_together_before_spark_reads_them(
     found = read_sources(spark, [copied])
     assert {len(files) for files in found.files.values()} == {1}
     rows = found.rows["deliveries"]
-    assert figures_of(spark, found) == here
+    assert rows_of(found) == here
     [file, *_] = sorted((copied / "deliveries").rglob("*.parquet"))
     events = pq.read_metadata(file).num_rows
     spoil(file)
@@ -219,12 +219,12 @@ def test_very_many_small_files_are_put_together_before_spark_reads_them(
 
 
 def test_names_that_are_patterns_are_taken_as_they_are(
-    spark: SparkSession, session: Path, here: dict[str, Any], tmp_path: Path
+    spark: SparkSession, session: Path, here: dict[str, list[str]], tmp_path: Path
 ) -> None:
     odd = tmp_path / "n*ght [eu] {a,b}?"
     shutil.copytree(session, odd)
     (tmp_path / "n:ght\n").mkdir()
-    assert figures(spark, odd) == here
+    assert rows_of(read_sources(spark, [odd])) == here
     assert stored(f"file://localhost{session}").name == str(session)
     assert stored(session.as_uri().replace(" ", "%20")).name == str(session)
 
@@ -262,5 +262,8 @@ def test_a_log_with_lines_that_cannot_be_used_cannot_be_called_kept(spark: Spark
     ):
         file = tmp_path / f"{name}.jsonl"
         file.write_text("\n".join(lines) + "\n")
-        found = analyse(spark, read_sources(spark, [file]))
-        assert found.audit.verdict == verdict, (name, found.audit.unknown, found.audit.examples)
+        sources = read_sources(spark, [file])
+        assert any(each.lacks for each in sources.quarantine.entries) is (verdict == "unknown"), name
+        if name != "float":  # judged as the one that was cut: by what it lacks
+            found = analyse(spark, sources)
+            assert found.audit.verdict == verdict, (name, found.audit.unknown, found.audit.examples)

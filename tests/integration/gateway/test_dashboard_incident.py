@@ -104,7 +104,7 @@ async def test_the_page_marks_what_is_stuck_and_says_what_is_unknown(axe: str | 
         hung = await node_that_may_hang(url)
         assert hung.server is not None
         free = next(each.name for each in (await survey(url, regions=True)).regions if hung.name not in each.path)
-        for scheme, width in (*((scheme, 1400) for scheme in SCHEMES), (SCHEMES[0], PHONE_WIDTH)):
+        for scheme, width in zip(SCHEMES, (1400, PHONE_WIDTH), strict=True):
             async with browser(scheme=scheme, width=width) as window:
                 page = window.page
                 await page.goto(running.url + "/dashboard/")

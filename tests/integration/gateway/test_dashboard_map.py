@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import aiohttp
 import pytest
@@ -26,7 +26,7 @@ from sequencing.plan import Plan
 from tests.integration.accessibility import judge
 from tests.integration.browser import browser
 from tests.integration.gateway.test_dashboard import get
-from tests.integration.gateway.test_dashboard_page import PAGE, SCHEMES, picture
+from tests.integration.gateway.test_dashboard_page import PAGE, picture
 from tests.integration.gateway_clients import Running, running_gateway
 from tests.patience import scaled
 from tests.servers_seen import SERVER
@@ -121,39 +121,49 @@ WORLDS: dict[str, tuple[str, ...]] = {
 }
 
 
-@pytest.mark.parametrize("name", WORLDS)
+@pytest.mark.parametrize(
+    ("name", "scheme", "width"),
+    [
+        ("small", "light", 1400),
+        ("grid", "dark", 1400),
+        ("mixed", "light", PHONE_WIDTH),
+        ("large", "dark", PHONE_WIDTH),
+        ("large", "light", 1400),
+    ],
+)
 async def test_the_map_shows_what_is_stuck_and_opens_regions_by_keyboard(
-    redis_server: EmbeddedServer, axe: str | None, name: str
+    redis_server: EmbeddedServer, axe: str | None, name: str, scheme: Literal["light", "dark"], width: int
 ) -> None:
     world = MadeUp(WORLDS[name], behind=set(WORLDS[name][5:9]), unread=set(WORLDS[name][20:22]))
-    async with shown(redis_server, world.look) as running:
-        for scheme, width in (*((scheme, 1400) for scheme in SCHEMES), (SCHEMES[1], PHONE_WIDTH)):
-            world.silent = set()
-            async with browser(scheme=scheme, width=width, device_scale_factor=2 if width < 400 else 1) as window:
-                page = window.page
-                await opened(page, running)
-                await page.locator("#map-note", has_text=f"{len(world.names):,} regions").wait_for()
-                await page.locator("#delays").scroll_into_view_if_needed()
-                await page.locator("#delays tbody tr").nth(3).wait_for()
-                await picture(page, f"map-{name}-{scheme}-{width}")
-                await page.locator("#map-field").scroll_into_view_if_needed()
-                world.silent = {"n3"}
-                await page.locator("#map-note", has_text=" stuck").wait_for(timeout=scaled(10) * 1000)
-                await page.locator("#map-field").focus()
-                await page.keyboard.press("Home")
-                await page.keyboard.press("s")
-                assert "stuck at n3" in await page.locator("#map-said").inner_text()
-                await page.locator("#map-tip", has_text="stuck at n3").wait_for()
-                await page.locator("#delays").scroll_into_view_if_needed()
-                await page.locator("#delays tr", has_text="n3").get_by_text("unknown").first.wait_for()
-                assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth")
-                assert await judge(page, axe) == []
-                await picture(page, f"map-{name}-stuck-{scheme}-{width}")
-                await page.keyboard.press("ArrowRight")
-                said = await page.locator("#map-said").inner_text()
-                await page.keyboard.press("Enter")
-                await page.locator("#region .title", has_text=said.partition(",")[0]).wait_for()
-                assert window.complaints == []
+    scale = 2 if width < 400 else 1
+    async with (
+        shown(redis_server, world.look) as running,
+        browser(scheme=scheme, width=width, device_scale_factor=scale) as window,
+    ):
+        page = window.page
+        await opened(page, running)
+        await page.locator("#map-note", has_text=f"{len(world.names):,} regions").wait_for()
+        await page.locator("#delays").scroll_into_view_if_needed()
+        await page.locator("#delays tbody tr").nth(3).wait_for()
+        await picture(page, f"map-{name}-{scheme}-{width}")
+        await page.locator("#map-field").scroll_into_view_if_needed()
+        world.silent = {"n3"}
+        await page.locator("#map-note", has_text=" stuck").wait_for(timeout=scaled(10) * 1000)
+        await page.locator("#map-field").focus()
+        await page.keyboard.press("Home")
+        await page.keyboard.press("s")
+        assert "stuck at n3" in await page.locator("#map-said").inner_text()
+        await page.locator("#map-tip", has_text="stuck at n3").wait_for()
+        await page.locator("#delays").scroll_into_view_if_needed()
+        await page.locator("#delays tr", has_text="n3").get_by_text("unknown").first.wait_for()
+        assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        assert await judge(page, axe) == []
+        await picture(page, f"map-{name}-stuck-{scheme}-{width}")
+        await page.keyboard.press("ArrowRight")
+        said = await page.locator("#map-said").inner_text()
+        await page.keyboard.press("Enter")
+        await page.locator("#region .title", has_text=said.partition(",")[0]).wait_for()
+        assert window.complaints == []
     if axe is None:
         pytest.skip("all but accessibility was tested: npm, which fetches axe-core, is not there or not online")
 
