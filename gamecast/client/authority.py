@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self
@@ -24,8 +24,10 @@ from gamecast.client.ownership import (
     claimed,
     guarded,
     handed,
+    handover_at,
     handover_of,
     left_position,
+    moved_keys,
     owner_key,
     position_of,
 )
@@ -55,7 +57,9 @@ class Authority:
     was opened: after `Client.reconnect`, claim again with ``after=authority.position``.
     """
 
-    def __init__(self, owners: Owners, region: str, entity: str, position: str, state: Any = None) -> None:
+    def __init__(
+        self, owners: Owners, region: str, entity: str, position: str, state: Any = None, keys: Iterable[str] = ()
+    ) -> None:
         """Use `Client.authority` or `Client.accept`."""
         self.region = region
         """The region in which it holds."""
@@ -68,6 +72,9 @@ class Authority:
         self._owners = owners
         self._key = owner_key(entity)
         self._ended: Conflict | None = None
+        self._keys = set(keys)
+        """Other keys that the entity has in the region, as far as this connection knows."""
+        self._offer: Handover | None = None
 
     @property
     def is_held(self) -> bool:
@@ -86,6 +93,8 @@ class Authority:
         """
         self._require_held()
         conditions = guarded(self._key, self.position, key, only_if)
+        if key is not None:
+            (self._keys.discard if payload is None else self._keys.add)(key)
         try:
             return await self._owners.publish((self.region,), payload, key, conditions)
         except Conflict as lost:
@@ -93,15 +102,26 @@ class Authority:
             raise
 
     async def hand_to(
-        self, owner: str, *, to: str | None = None, state: Any = None, after: str | None = None
+        self,
+        owner: str,
+        *,
+        to: str | None = None,
+        state: Any = None,
+        keys: Mapping[str, Any] | None = None,
+        after: str | None = None,
     ) -> Receipt:
         """Hand the entity to the connection of a name, by one event; return its receipt.
 
         ``to``: the region into which the entity walks; None: it stays. The event goes to both regions at once, and sets
         the entity's key in both. Whatever this connection published for the entity precedes it, for every subscriber,
         and nothing follows it. The new owner begins when it delivers the event: see `Client.accept`. Until then nothing
-        can be published for the entity. If the new owner never accepts, another connection can claim the entity
-        ``after`` the position of this event. ``state``: JSON, which the new owner finds in `state`.
+        can be published for the entity. Nothing checks that there is a connection of this name: if it does not accept,
+        `take_back`. ``state``: JSON, which the new owner finds in `state`.
+
+        ``keys``: the entity's other keys in this region, at most 64, with the JSON that each is set to in the new one
+        (None: it is not set there). They move when the entity is accepted. Without ``keys``, they stay in this region,
+        where subscribers with ``state=True`` still find them, and a warning is logged for those that this connection
+        set. ``{}`` says that they are to stay.
 
         ``after``: the position of the key in ``to``, to replace an entity of this name there. Without it, raises
         `Conflict` if there is one, and this one stays owned; what a handover out of ``to`` has left there is no
@@ -116,8 +136,11 @@ class Authority:
         target = self.region if to is None else check_region(to)
         if after is not None and (target == self.region or not isinstance(after, str)):
             raise UsageError(f"after is the position of key {self._key!r} in another region, which to=… names")
+        if keys and target == self.region:
+            raise UsageError("keys move into another region, which to=… names; here they stay as they are")
+        moved = moved_keys({} if keys is None else keys)
         claim = os.urandom(CLAIM_BYTES).hex()
-        payload = handed(owner, claim, region=self.region, to=target, state=state)
+        payload = handed(owner, claim, region=self.region, to=target, state=state, keys=moved)
         try:
             receipt = await self._hand(payload, target, after, claim)
         except Conflict as lost:
@@ -129,7 +152,31 @@ class Authority:
                 ) from lost
             raise
         self._end(receipt.position, f"{self.entity!r} was handed to {owner!r}")
+        came_from = None if target == self.region else self.region
+        there = receipt.positions.get(target, "")
+        self._offer = Handover(
+            self.entity, owner, target, there, came_from, receipt.positions[self.region], claim, state, moved
+        )
+        if keys is None and came_from is not None and self._keys:
+            _log.warning(
+                "keys %s of entity %r stay in region %r, which it has left: name them in hand_to(…, keys={…})",
+                ", ".join(map(repr, sorted(self._keys))),
+                self.entity,
+                self.region,
+            )
         return receipt
+
+    async def take_back(self) -> Authority | None:
+        """Take back an entity that this connection handed over and that was not accepted; None if it was.
+
+        Call it when you have waited long enough for the new owner, or when its leave has come. It is one claim, in the
+        region of the handover: of this call and of `Client.accept` there, one gets the authority. Use the result as
+        that of `Client.authority`; its `state` is what was handed over. Raises `UsageError` if this authority did not
+        end with a handover. Otherwise raises as `Client.authority` does, but for `Conflict`.
+        """
+        if self._offer is None:
+            raise UsageError(f"{self.entity!r} was not handed over by this authority: there is nothing to take back")
+        return await self._owners.take_back(self._offer)
 
     async def _hand(self, payload: Any, target: str, after: str | None, claim: str) -> Receipt:
         """Publish a handover. What one out of the target has left there is replaced."""
@@ -206,22 +253,46 @@ class Owners:
         key, claim = owner_key(entity), os.urandom(CLAIM_BYTES).hex()
         if after is not None and not isinstance(after, str):
             raise UsageError(f"after is the position of the event that set {key!r}, or None, not {after!r}")
+        offer = None if after is None else await self._offered(check_region(region), key, after)
         position = await self._take(check_region(region), key, claimed(self._name, claim), after, claim)
-        return Authority(self, region, entity, position)
+        if offer is None or not offer.keys:
+            return Authority(self, region, entity, position)
+        self._move(offer, key, position)
+        return Authority(self, region, entity, position, keys=offer.keys)
+
+    async def _offered(self, region: str, key: str, position: str) -> Handover | None:
+        """Return the handover that a claim comes after, None if it is none, or if that cannot be told."""
+        with suppress(GamecastError):
+            return handover_at(await self._snapshot(region), key, region, position)
+        return None
 
     async def accept(self, event: object) -> Authority | None:
         """See `Client.accept`."""
         offer = handover_of(event)
         if offer is None or offer.owner != self._name:
             return None
+        return await self._take_up(offer)
+
+    async def take_back(self, offer: Handover) -> Authority | None:
+        """See `Authority.take_back`."""
+        if not offer.position:  # its answer was lost
+            snapshot = await self._snapshot(offer.region)
+            position = position_of(snapshot, owner_key(offer.entity), offer.claim, or_accepted=False)
+            if position is None:
+                return None
+            offer = offer._replace(position=position)
+        return await self._take_up(offer)
+
+    async def _take_up(self, offer: Handover) -> Authority | None:
+        """Claim an entity after its handover, and move its keys; None if another has claimed it."""
         key, claim = owner_key(offer.entity), os.urandom(ACCEPTANCE_BYTES).hex()
         payload = claimed(self._name, claim, accepts=offer)
         try:
             position = await self._take(offer.region, key, payload, offer.position, claim)
         except Conflict:
             return None
-        self._clear(offer, key)
-        return Authority(self, offer.region, offer.entity, position, offer.state)
+        self._move(offer, key, position)
+        return Authority(self, offer.region, offer.entity, position, offer.state, offer.keys)
 
     async def left_position(self, region: str, key: str) -> str | None:
         """Return where a handover out of a region set an owner's key there, None if the key says something else."""
@@ -305,7 +376,7 @@ class Owners:
         if offer.came_from is None:
             return
         if offer.left_at is not None:
-            self._delete_later(offer.came_from, key, offer.left_at)
+            self._delete_left(offer.came_from, key, offer.left_at, offer)
         elif len(self._clearing) < CLEARING_MAX:
             task = asyncio.ensure_future(self._ask_and_clear(offer.came_from, key, offer))
             self._clearing.add(task)
@@ -321,14 +392,30 @@ class Owners:
             _log.warning("key %r may be left in region %r: %s", key, region, error)
         else:
             if left_at is not None:
-                self._delete_later(region, key, left_at)
+                self._delete_left(region, key, left_at, offer)
+
+    def _move(self, offer: Handover, owner: str, position: str) -> None:
+        """Set an entity's keys in the region that it has come into, and delete those in the one that it has left."""
+        for key, value in offer.keys.items():
+            if value is not None:
+                self._publish_later(offer.region, value, key, {owner: position})
+        self._clear(offer, owner)
+
+    def _delete_left(self, region: str, owner: str, position: str, offer: Handover) -> None:
+        """Delete all keys that an entity has left in a region; its owner's key last, for it is their condition."""
+        for key in offer.keys:
+            self._publish_later(region, None, key, {owner: position})
+        self._delete_later(region, owner, position)
 
     def _delete_later(self, region: str, key: str, position: str) -> None:
+        self._publish_later(region, None, key, {key: position})
+
+    def _publish_later(self, region: str, payload: Any, key: str, only_if: Mapping[str, str | None]) -> None:
         try:
-            first, about = about_event(region, key, {key: position})
-            self._outgoing.publish_async(first, None, about).add_done_callback(_retrieve)
+            first, about = about_event(region, key, only_if)
+            self._outgoing.publish_async(first, payload, about).add_done_callback(_retrieve)
         except GamecastError as error:
-            _log.warning("key %r is left in region %r: %s", key, region, error)
+            _log.warning("key %r of region %r stays as it was: %s", key, region, error)
 
     async def _position_of(self, region: str, key: str, claim: str) -> str | None:
         """Return where a claim, or what accepts it, set a key; None if something else did, or deleted it.

@@ -16,12 +16,14 @@ from gamecast.client.keys import NoCondition, OnlyIf
 from gamecast.event import Event, JointEvent
 from sequencing.errors import InvalidName, UsageError
 from sequencing.keyed import Snapshot
-from sequencing.names import GUEST, OWNER, check_key
+from sequencing.names import GUEST, OWNER, check_guest_key, check_key
 
 CLAIM_BYTES = 8
 ACCEPTANCE_BYTES = 3
 """Random bytes of what tells a claim from others. Only acceptances of one handover are to be told from each other; with
 so few, the event of one is never longer than that of the handover, so what can be handed over can be accepted."""
+MOVED_KEYS_MAX = 64
+"""Each is an event in both regions when the entity is accepted."""
 
 
 class Handover(NamedTuple):
@@ -39,6 +41,8 @@ class Handover(NamedTuple):
     """The position of the event there, None if this connection does not know it."""
     claim: str
     state: Any
+    keys: Mapping[str, Any]
+    """The entity's other keys → the values that they get in the new region. They are deleted in the old one."""
 
 
 def owner_key(entity: str) -> str:
@@ -54,9 +58,17 @@ def claimed(owner: str, claim: str, *, accepts: Handover | None = None) -> dict[
     return payload
 
 
-def handed(owner: str, claim: str, *, region: str, to: str, state: Any) -> dict[str, Any]:
+def handed(owner: str, claim: str, *, region: str, to: str, state: Any, keys: Mapping[str, Any]) -> dict[str, Any]:
     """Return the payload of a handover."""
-    return {"owner": owner, "claim": claim, "from": region, "to": to, "state": state}
+    payload = {"owner": owner, "claim": claim, "from": region, "to": to, "state": state}
+    return payload | {"keys": dict(keys)} if keys else payload
+
+
+def moved_keys(keys: object) -> dict[str, Any]:
+    """Return keys that move with an entity, checked; raises `UsageError` and `InvalidName`."""
+    if not isinstance(keys, Mapping) or len(keys) > MOVED_KEYS_MAX:
+        raise UsageError(f"keys is a mapping of at most {MOVED_KEYS_MAX} keys to their values in the new region")
+    return {check_guest_key(key): value for key, value in keys.items()}
 
 
 def handover_of(event: object) -> Handover | None:
@@ -64,31 +76,43 @@ def handover_of(event: object) -> Handover | None:
 
     Anybody who may publish in the region can publish what looks like one. Those of a gateway's clients are none.
     """
-    if not isinstance(event, Event) or event.key is None or not event.key.startswith(OWNER):
+    if not isinstance(event, Event) or event.key is None or event.sender.startswith(GUEST):
         return None
-    payload = event.payload
-    if not isinstance(payload, dict) or event.sender.startswith(GUEST):
+    everywhere = dict(event.everywhere) if isinstance(event, JointEvent) else {}
+    left_at = {region: f"{event.epoch}-{sequence}" for region, sequence in everywhere.items()}
+    return _handover(event.key, event.payload, event.positions, left_at)
+
+
+def handover_at(snapshot: Snapshot, key: str, region: str, position: str) -> Handover | None:
+    """Return the handover that set an owner's key at a position of a region; None if the key has another one."""
+    set_at, payload = _value(snapshot, key)
+    return _handover(key, payload, {region: position}, {}) if set_at == position else None
+
+
+def _handover(key: str, payload: Any, positions: Mapping[str, str], left_at: Mapping[str, str]) -> Handover | None:
+    """Return what an event says. ``positions``: those that this connection may rely on; ``left_at``: all of them."""
+    if not key.startswith(OWNER) or not isinstance(payload, Mapping):
         return None
     owner, claim, came_from, to = (payload.get(field) for field in ("owner", "claim", "from", "to"))
     if not (isinstance(owner, str) and isinstance(claim, str) and isinstance(came_from, str) and isinstance(to, str)):
         return None
-    entity, positions = event.key.removeprefix(OWNER), event.positions
+    entity = key.removeprefix(OWNER)
     try:
         owner_key(entity)
-    except InvalidName:
+        keys = moved_keys(payload.get("keys", {}))
+    except (InvalidName, UsageError):
         return None
     if to not in positions:
         return None
     other = None if came_from == to else came_from
-    everywhere = dict(event.everywhere) if isinstance(event, JointEvent) else {}
-    left_at = f"{event.epoch}-{everywhere[came_from]}" if came_from in everywhere else None
-    return Handover(entity, owner, to, positions[to], other, left_at, claim, payload.get("state"))
+    return Handover(entity, owner, to, positions[to], other, left_at.get(came_from), claim, payload.get("state"), keys)
 
 
-def position_of(snapshot: Snapshot, key: str, claim: str) -> str | None:
+def position_of(snapshot: Snapshot, key: str, claim: str, *, or_accepted: bool = True) -> str | None:
     """Return where a claim, or what accepts it, set an owner's key; None if something else did, or deleted it."""
     position, payload = _value(snapshot, key)
-    return position if claim in (payload.get("claim"), payload.get("accepts")) else None
+    accepted = payload.get("accepts") if or_accepted else None
+    return position if claim in (payload.get("claim"), accepted) else None
 
 
 def left_position(snapshot: Snapshot, key: str, region: str, *, offer: Handover | None = None) -> str | None:

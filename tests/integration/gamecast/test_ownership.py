@@ -8,6 +8,7 @@ import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, suppress
+from itertools import count
 from random import Random
 from typing import Any
 
@@ -473,3 +474,117 @@ async def test_the_judge_sees_owners_whose_events_are_not_guarded(monkeypatch: p
         events, world = await played("memory", seed, 60)
         found += offences(events, world.tokens)
     assert any("while the owner is" in offence for offence in found)
+
+
+async def values_seen_by(late: Client, *regions: str) -> dict[str, dict[str, Any]]:
+    """Return the payloads of the keys of regions, but for those of owners, as a late subscriber finds them."""
+    await late.subscribe(*regions, state=True)
+    state = await anext(late)
+    assert isinstance(state, State)
+    await late.unsubscribe(*regions)
+    return {
+        region: {key: event.payload for key, event in values.items() if not key.startswith("owner:")}
+        for region, values in state.values.items()
+    }
+
+
+async def values_are(network: Network, expected: dict[str, dict[str, Any]]) -> None:
+    async with patience(20):
+        for number in count():
+            if await values_seen_by(await network.connect(f"late-{number}"), *expected) == expected:
+                return
+
+
+async def test_the_keys_of_an_entity_walk_with_it(network: Network) -> None:
+    one, other = await network.connect("one"), await network.connect("other")
+    await other.subscribe("river")
+    mine = await one.authority("forest", "goblin")
+    for key in ("goblin", "goblin/track", "camp"):
+        await mine.publish({"hp": 9}, key=key)
+    await mine.hand_to("other", to="river", keys={"goblin": {"hp": 8}, "goblin/track": None})
+    theirs = await accepted(other)
+    await values_are(network, {"forest": {"camp": {"hp": 9}}, "river": {"goblin": {"hp": 8}}})
+    await theirs.publish({"hp": 7}, key="goblin")
+    await values_are(network, {"river": {"goblin": {"hp": 7}}})
+
+
+async def test_the_keys_of_an_entity_walk_with_who_takes_it_over_before_it_is_accepted(network: Network) -> None:
+    one, third = await network.connect("one"), await network.connect("third")
+    mine = await one.authority("forest", "goblin")
+    await mine.publish({"hp": 9}, key="goblin")
+    handed = await mine.hand_to("dead", to="river", keys={"goblin": {"hp": 8}})
+    await third.authority("river", "goblin", after=handed.positions["river"])
+    await values_are(network, {"forest": {}, "river": {"goblin": {"hp": 8}}})
+
+
+async def test_a_handover_warns_of_keys_that_stay_behind(caplog: pytest.LogCaptureFixture) -> None:
+    async with gamecast.connect(memory_url(), name="one") as one:
+        await one.subscribe("river", "forest")
+        for keys in (None, {}, {"goblin": 1}):
+            mine = await one.authority("forest", "goblin")
+            await mine.publish({"hp": 9}, key="goblin")
+            await mine.publish({"hp": 9}, key="hat")
+            await mine.publish(None, key="hat")
+            await mine.hand_to("one", to="river", keys=keys)
+            await (await accepted(one)).release()
+            said = "keys 'goblin' of entity 'goblin' stay in region 'forest'"
+            assert (said in caplog.text) is (keys is None), keys
+            caplog.clear()
+        wrong: tuple[tuple[dict[str, Any], str], ...] = (
+            ({"keys": {"a": 1}}, "another region"),
+            ({"keys": ["a"], "to": "river"}, "keys is a mapping"),
+            ({"keys": dict.fromkeys(map(str, range(65))), "to": "river"}, "at most 64"),
+            ({"keys": {"owner:goblin": 1}, "to": "river"}, "owns an entity"),
+        )
+        mine = await one.authority("forest", "goblin", after=None)
+        for arguments, message in wrong:
+            with pytest.raises((gamecast.UsageError, gamecast.InvalidName), match=message):
+                await mine.hand_to("one", **arguments)
+        assert mine.is_held
+
+
+async def test_an_entity_that_is_not_accepted_is_taken_back(network: Network) -> None:
+    one, other = await network.connect("one"), await network.connect("other")
+    await other.subscribe("river")
+    mine = await one.authority("forest", "goblin")
+    with pytest.raises(gamecast.UsageError, match="was not handed over"):
+        await mine.take_back()
+    await mine.publish({"hp": 9}, key="goblin")
+    await mine.hand_to("typo", to="river", state={"hp": 9}, keys={"goblin": {"hp": 8}})
+    back = await mine.take_back()
+    assert back is not None
+    assert (back.region, back.entity, back.state) == ("river", "goblin", {"hp": 9})
+    assert await mine.take_back() is None
+    await values_are(network, {"forest": {}, "river": {"goblin": {"hp": 8}}})
+    await back.hand_to("other")
+    theirs = await accepted(other)
+    assert await back.take_back() is None
+    await theirs.publish("mine")
+
+
+async def test_after_a_lost_answer_an_entity_is_taken_back_unless_it_was_accepted(
+    network: Network, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other = await network.connect("one"), await network.connect("other")
+    await other.subscribe("river")
+    publish = Owners.publish
+
+    async def lossy(
+        self: Owners, regions: tuple[str, ...], payload: Any, key: str | None, only_if: Mapping[Any, str | None]
+    ) -> Receipt:
+        monkeypatch.setattr(Owners, "publish", publish)
+        await publish(self, regions, payload, key, only_if)
+        raise PublishUncertain("the answer is lost")
+
+    for entity, owner in (("goblin", "typo"), ("ogre", "other")):
+        mine = await one.authority("forest", entity)
+        monkeypatch.setattr(Owners, "publish", lossy)
+        await mine.hand_to(owner, to="river", state={"hp": 9})
+        theirs = await accepted(other) if owner == "other" else None
+        back = await mine.take_back()
+        if theirs is None:
+            assert back is not None
+            await back.publish("home")
+        else:
+            assert back is None
+            await theirs.publish("away")
