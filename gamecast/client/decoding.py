@@ -259,7 +259,9 @@ class EventDecoder:
     def _by_others(self, events: Iterable[JointEvent]) -> Iterator[JointEvent]:
         """Yield events of several regions as those of the others only, and note that these have them so."""
         for event in events:
-            found = event.within([region for region in event.regions if region != event.region])
+            places = {region: (event.epoch, number) for region, number in event.parts if region != event.region}
+            # A region in which it is behind what was delivered has announced it as missing.
+            found = event.within([each for each, at in places.items() if at > self._passed.get(each, _NOWHERE)])
             if found is not None:
                 self._had.keep(event.region, (event.epoch, event.sequence))
                 yield found

@@ -11,7 +11,7 @@ from random import Random
 from typing import Any, NamedTuple
 
 from gamecast.client.incoming import STATE_MARKER
-from gamecast.client.states import Standing, States, cuts_in
+from gamecast.client.states import Contained, Standing, States, cuts_in
 from gamecast.positions import parse_position
 from laboratory.simulation.engine import Call, Lost, Process, Signal, Sleep, Task
 from laboratory.simulation.network import Network, events_in
@@ -175,6 +175,8 @@ class _Life:
         self.passed: dict[str, Position] = {}
         self.had = Had(self.passed)
         self.states = States()
+        self.contained: set[tuple[str, str]] = set()
+        """Event, and the region as one of which it was delivered: the state of another one has it."""
         self.begins: dict[str, Position] = {}
         self.plan: Plan | None = None
         self.naming: dict[str, tuple[tuple[str, str], bool] | None] = {}
@@ -253,6 +255,8 @@ class _Life:
             for cut in cuts_in(plan, known):
                 part = {region: known[region] for region in cut}
                 items, marked = self.states.told(part, self.begins, self.session.wanted)
+                for region, (position, _) in part.items():
+                    self.begins[region] = max(position, self.begins.get(region, position))
                 self._deliver(items)
                 if marked is not None:
                     self._carry_out(self.session.mark(marked, STATE_MARKER))
@@ -487,6 +491,8 @@ class _Life:
                 upto = item.epoch, item.last or UNKNOWN_END
                 self.had.miss(item.region, upto)
                 self.passed[item.region] = upto
+            elif isinstance(item, Contained):
+                self._deliver_contained(item)
             elif item.meta.kind in CARRIES_EVENTS:
                 events, frame = events_in(item.frame.body), item.frame
                 parts = joint_parts(frame.meta)
@@ -494,13 +500,38 @@ class _Life:
                 for behind, event in zip(range(len(events) - 1, -1, -1), events, strict=True):
                     is_again = self.had.has(parts, frame.epoch, behind, by=frame.region)
                     sender = event.split(".")[1]
-                    diary.deliveries.append(Delivered(event, frame.region, sender, now, is_again=is_again))
+                    if (event, frame.region) not in self.contained:
+                        diary.deliveries.append(Delivered(event, frame.region, sender, now, is_again=is_again))
                     self.known.add(event)
                     self.known |= self.network.past.get(event, frozenset())
                 self.passed[frame.region] = frame.epoch, frame.last
                 if item.meta.publisher == self.server.name:
                     self.undelivered.get(item.frame.region, set()).difference_update(events)
         diary.note_joined(self.session.joined - self.states.asked - self.states.known, now)
+
+    def _deliver_contained(self, item: Contained) -> None:
+        """Deliver events of several regions that the state of one of them has, as those of the others."""
+        events, frame = events_in(item.frame.body), item.frame
+        parts = joint_parts(frame.meta)
+        for behind, event in zip(range(len(events) - 1, -1, -1), events, strict=True):
+            others = [
+                part.region
+                for part in parts
+                if part.region != frame.region and self._is_live(part.region, (frame.epoch, part.last - behind))
+            ]
+            if others and not self.had.has(parts, frame.epoch, behind, by=frame.region):
+                self.had.keep(frame.region, (frame.epoch, frame.last - behind))
+                self.contained.add((event, others[0]))
+                sender = event.split(".")[1]
+                self.diary.deliveries.append(Delivered(event, others[0], sender, self.engine.now))
+                self.known |= {event, *self.network.past.get(event, frozenset())}
+
+    def _is_live(self, region: str, position: Position) -> bool:
+        """Whether a region comes live from before a position on, and has not passed it."""
+        if region in self.states.asked:
+            return False
+        begin = self.begins[region] if region in self.session.joined else self.session.delivers_after(region)
+        return begin is not None and position > max(begin, self.passed.get(region, begin))
 
 
 def regions_of(event: str) -> list[str]:
