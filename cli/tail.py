@@ -17,7 +17,7 @@ from gamecast.client.client import Client
 from gamecast.client.connecting import connect
 from gamecast.client.history import Since
 from gamecast.client.networks import require_reachable
-from gamecast.event import Event, Gap, JointEvent, State
+from gamecast.event import Event, Gap, Item, JointEvent, State
 from sequencing.errors import UsageError
 from sequencing.names import check_region
 
@@ -154,7 +154,7 @@ async def _follow(
             lines = []
             for item in batch:
                 lines.append(_json_line(item) if as_json else _line(item))
-                wanted -= isinstance(item, Event) and not isinstance(item, State)
+                wanted -= isinstance(item, Event)
                 if not wanted:
                     break
             await output.write(b"".join(lines))
@@ -162,12 +162,13 @@ async def _follow(
                 return
 
 
-def _line(item: Event | Gap) -> bytes:
+def _line(item: Item) -> bytes:
     if isinstance(item, State):
         return b"".join(_state_lines(item))
     if isinstance(item, Gap):
         missing = f"{item.epoch}-{item.first_sequence} to {item.epoch}-{item.last_sequence}"
         return f"{'gap':12} {printable(item.region)} {missing}: {printable(item.reason)}\n".encode()
+    assert isinstance(item, Event)  # who is present is not asked for
     return _event_line(item, _moment(item.delivered_at_ns))
 
 
@@ -192,7 +193,7 @@ def _event_line(item: Event, begin: str) -> bytes:
     return f"{begin} {where} {who} {named}{printable(payload)}\n".encode()
 
 
-def _json_line(item: Event | Gap) -> bytes:
+def _json_line(item: Item) -> bytes:
     if isinstance(item, State):
         told = {
             "kind": "state",
@@ -207,6 +208,7 @@ def _json_line(item: Event | Gap) -> bytes:
         return orjson.dumps(
             {"kind": "gap", **item._asdict(), "position": item.position}, option=orjson.OPT_APPEND_NEWLINE
         )
+    assert isinstance(item, Event)  # as above
     return orjson.dumps({"kind": "event", **_fields(item)}, option=orjson.OPT_APPEND_NEWLINE)
 
 

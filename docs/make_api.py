@@ -14,6 +14,7 @@ import gamecast
 import gamecast.blocking
 import gamecast.client.configuration
 import gamecast.client.history
+import gamecast.event
 import gamecast.testing
 import sequencing.plan
 
@@ -54,6 +55,7 @@ ALIASES = {
     "ReplayOrder": gamecast.client.history,
     "WhenBehind": gamecast.client.configuration,
     "WhenFull": gamecast.client.configuration,
+    "Item": gamecast.event,
 }
 """Name of a type alias → the module that defines it."""
 

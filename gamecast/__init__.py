@@ -57,7 +57,7 @@ if TYPE_CHECKING:
         UnsupportedServer,
         UsageError,
     )
-    from gamecast.event import Event, Gap, JointEvent, JointReceipt, Presence, Receipt, State, Statistics, Update
+    from gamecast.event import Event, Gap, Item, JointEvent, JointReceipt, Presence, Receipt, State, Statistics, Update
     from gamecast.recording.options import Recording, RecordingStatistics
     from gamecast.sharing import Shared, share
     from sequencing.plan import Ordering
@@ -78,6 +78,7 @@ __all__ = [
     "InvalidInput",
     "InvalidName",
     "InvalidPayload",
+    "Item",
     "JointEvent",
     "JointReceipt",
     "Limits",
@@ -129,6 +130,7 @@ _MODULES = {
     "Client": "client.client",
     "Event": "event",
     "Gap": "event",
+    "Item": "event",
     "JointEvent": "event",
     "JointReceipt": "event",
     "Limits": "client.configuration",

@@ -21,7 +21,7 @@ from gamecast.client.configuration import ConnectOptions, configured
 from gamecast.client.history import ReplayOrder, Since
 from gamecast.client.keys import NO_CONDITION, OnlyIf, Regions
 from gamecast.client.watching import Handlers, SomeGapHandler, SomeHandler, SomePresenceHandler, Status
-from gamecast.event import Event, Gap, JointEvent, Receipt, State, Statistics, Update
+from gamecast.event import Item, JointEvent, Receipt, State, Statistics, Update
 from gamecast.loopthread import shared_loop
 from gamecast.recording.options import RecordingStatistics
 from sequencing.errors import BufferFull, NotConnected, UsageError
@@ -47,7 +47,7 @@ class BlockingClient:
         self._client = client
         self._loop: asyncio.AbstractEventLoop | None = None
         self._handlers = Handlers()
-        self._current: deque[Event | Gap] = deque()
+        self._current: deque[Item] = deque()
         """Events that have arrived and that iteration has not delivered."""
         self._handing_over = threading.Lock()
         """Held while events move from the event loop's thread to one of the application's."""
@@ -130,7 +130,7 @@ class BlockingClient:
 
         self._wait(unsubscribing())
 
-    def _still_subscribed(self, came: tuple[int, list[Event | Gap]]) -> list[Event | Gap]:
+    def _still_subscribed(self, came: tuple[int, list[Item]]) -> list[Item]:
         """Return events without those of regions that another thread has left since they came.
 
         ``came``: the number of `unsubscribe` calls at that time, and the events. Call it with the lock.
@@ -212,7 +212,7 @@ class BlockingClient:
                 return []
         return self._wait(taking())
 
-    def __iter__(self) -> Iterator[Event | Gap]:
+    def __iter__(self) -> Iterator[Item]:
         """Iterate over events in order, waiting for each; ends when the connection closes."""
         for came in self._coming():
             with self._handing_over:
@@ -221,7 +221,7 @@ class BlockingClient:
                 while True:
                     yield self._current.popleft()
 
-    def batches(self) -> Iterator[list[Event | Gap]]:
+    def batches(self) -> Iterator[list[Item]]:
         """Iterate over lists of events, as they become deliverable."""
         for came in self._coming():
             with self._handing_over:
@@ -229,7 +229,7 @@ class BlockingClient:
             if batch:
                 yield batch
 
-    def _coming(self) -> Iterator[tuple[int, list[Event | Gap]]]:
+    def _coming(self) -> Iterator[tuple[int, list[Item]]]:
         """Iterate over the batches that arrive, each with the number of `unsubscribe` calls before it."""
         with self._handing_over:
             left = self._leaves, [*self._current]
@@ -238,24 +238,24 @@ class BlockingClient:
             yield left
         batches = self._client.batches()
 
-        async def following() -> tuple[int, list[Event | Gap]] | None:
+        async def following() -> tuple[int, list[Item]] | None:
             batch = await anext(batches, None)
             return None if batch is None else (self._leaves, batch)
 
         while self._loop is not None and (came := self._wait(following())) is not None:
             yield came
 
-    def fetch(self, max_events: int = 1_000, timeout: float | None = 0) -> list[Event | Gap]:
+    def fetch(self, max_events: int = 1_000, timeout: float | None = 0) -> list[Item]:
         """Return the next events in order, none if none arrive within ``timeout`` s; see `gamecast.Client.fetch`."""
         check_take(max_events, timeout)
-        taken: list[Event | Gap] = []
+        taken: list[Item] = []
         with self._handing_over:
             while self._current and len(taken) < max_events:
                 taken.append(self._current.popleft())
         if taken:
             return taken
 
-        async def taking() -> tuple[int, list[Event | Gap]]:
+        async def taking() -> tuple[int, list[Item]]:
             items = await self._client.fetch(max_events, timeout)
             return self._leaves, items
 
@@ -351,11 +351,11 @@ class BlockingClient:
             shared_loop.leave(loop)
 
 
-def _but_of(items: Iterable[Event | Gap], is_left: Callable[[str], bool]) -> Iterator[Event | Gap]:
+def _but_of(items: Iterable[Item], is_left: Callable[[str], bool]) -> Iterator[Item]:
     """Yield what is not of regions that were left only."""
     for item in items:
         if isinstance(item, JointEvent):
-            stays: Event | Gap | None = item.within([region for region in item.regions if not is_left(region)])
+            stays: Item | None = item.within([region for region in item.regions if not is_left(region)])
         elif isinstance(item, State):
             stays = item.without([region for region in item.values if is_left(region)])
         else:

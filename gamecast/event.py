@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 from gamecast.holding import HOLD_BOUNDS_MS, NOTHING_HELD, HoldTimes
 
@@ -118,14 +118,7 @@ class Gap(NamedTuple):
         return f"{self.epoch}-{self.last_sequence}" if self.last_sequence else None
 
 
-if TYPE_CHECKING:
-    # For type checkers it is a kind of event, so that who asks for no state need not tell the two apart.
-    _AState = Event
-else:
-    _AState = object
-
-
-class State(_AState):
+class State:
     """The keys of regions, as of one place in the order: all that comes of these regions after it is newer.
 
     It comes once for each call of ``subscribe(…, state=True)``. On several nodes it may come in parts, each of some
@@ -136,14 +129,7 @@ class State(_AState):
     what it says of itself. ``incomplete``: regions whose node may have lost keys: one that is not here may be set.
     """
 
-    if not TYPE_CHECKING:
-        __slots__ = ("incomplete", "positions", "present", "values")
-
-    positions: dict[str, str]  # of an event, it is a property
-
-    def __new__(cls, *_: object) -> Self:
-        """As for any object."""
-        return object.__new__(cls)
+    __slots__ = ("incomplete", "positions", "present", "values")
 
     def __init__(
         self,
@@ -174,7 +160,7 @@ class State(_AState):
         return f"State({self.values!r}, {self.positions!r}, {self.incomplete!r})"
 
 
-class Presence(_AState):
+class Presence:
     """Somebody arrives in a region, or leaves it, in its place among the events.
 
     After a leave, nothing that was published in that stay comes any more. A second arrival without a leave: a newer
@@ -183,18 +169,11 @@ class Presence(_AState):
     ``region``; ``name``: who; ``is_here``: it arrives, or leaves; ``info``: what it says of itself, or had said.
     """
 
-    if not TYPE_CHECKING:
-        __slots__ = ("before", "epoch", "info", "is_here", "name", "region", "sent_at_ns", "sequence")
-
-    def __new__(cls, *_: object, **__: object) -> Self:
-        """As for any object."""
-        return object.__new__(cls)
+    __slots__ = ("before", "epoch", "info", "is_here", "name", "region", "sent_at_ns", "sequence")
 
     def __init__(self, of: Event, name: str, info: Any, *, is_here: bool, before: Any) -> None:
         """``of``: the event that says so."""
-        place = {"region": of.region, "epoch": of.epoch, "sequence": of.sequence, "sent_at_ns": of.sent_at_ns}
-        for field, value in place.items():
-            object.__setattr__(self, field, value)
+        self.region, self.epoch, self.sequence, self.sent_at_ns = of.region, of.epoch, of.sequence, of.sent_at_ns
         self.name, self.is_here = name, is_here
         self.info = info
         """What it says of itself; of a leave, what it had said."""
@@ -208,6 +187,10 @@ class Presence(_AState):
 
     def __repr__(self) -> str:
         return f"Presence({self.region!r}, {self.name!r}, is_here={self.is_here}, info={self.info!r})"
+
+
+Item = Event | Gap | State | Presence
+"""What a connection returns, in order. A `JointEvent` is an `Event`."""
 
 
 class Update(NamedTuple):

@@ -10,7 +10,7 @@ from typing import Any
 from gamecast.client.client import Client
 from gamecast.client.configuration import configured
 from gamecast.client.keys import NO_CONDITION, OnlyIf
-from gamecast.event import Event, Gap, Receipt, State
+from gamecast.event import Event, Item, Receipt, State
 from sequencing.errors import (
     GamecastError,
     NetworkRestarted,
@@ -111,7 +111,7 @@ class LastingClient:
         """As `Client.caught_up`, in this session."""
         await self._client.caught_up(region, position)
 
-    async def items(self) -> AsyncIterator[Event | Gap]:
+    async def items(self) -> AsyncIterator[Item]:
         """Iterate over events, gaps and states in order, over all sessions, until it is closed."""
         while not self._is_closed:
             session, ended = self._is_up, None
@@ -129,10 +129,10 @@ class LastingClient:
             if not self._is_closed:
                 await self._renew(session, ended)
 
-    def _note(self, item: Event | Gap) -> None:
+    def _note(self, item: Item) -> None:
         if isinstance(item, State):
             return
-        positions = {item.region: item.position} if isinstance(item, Gap) else item.positions
+        positions = item.positions if isinstance(item, Event) else {item.region: item.position}
         for region, position in positions.items():
             if position is not None and region in self._positions:
                 self._positions[region] = position

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gamecast.client.configuration import configured
-from gamecast.event import Event, Gap
+from gamecast.event import Event, Gap, Item
 from gamecast.lasting import LastingClient
 from sequencing.errors import GamecastError, InvalidName
 from sequencing.extras import needed_by
@@ -176,9 +176,10 @@ class GamecastManager(AsyncPubSubManager):  # type: ignore[misc]  # python-socke
         finally:
             await self.close()
 
-    async def _deliver(self, item: Event | Gap) -> None:
+    async def _deliver(self, item: Item) -> None:
         if isinstance(item, Gap):
             logger.warning("messages of %s are lost: %s", item.region, item.reason)
+        if not isinstance(item, Event):
             return
         try:
             message = self.json.loads(item.payload)

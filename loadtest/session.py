@@ -13,7 +13,7 @@ from concurrent.futures import Future
 
 from gamecast import blocking
 from gamecast.errors import GamecastError
-from gamecast.event import Event, Gap, Receipt
+from gamecast.event import Event, Gap, Item, Receipt
 from gamecast.holding import HoldTimes
 from loadtest.crew import Crew
 from loadtest.presence import Mark, Presence, mark_of, marked
@@ -127,12 +127,12 @@ class ServerSession:
             if not self._closing:
                 self.crew.fire("deliver", WAY, 0, error)
 
-    def _take(self, item: Event | Gap, now_ns: int) -> None:
+    def _take(self, item: Item, now_ns: int) -> None:
         if isinstance(item, Gap):
             what = f"{item.region}, epoch {item.epoch}, {item.first_sequence} to {item.last_sequence}: {item.reason}"
             self.crew.journal.gap(self.presence.subscriber, what)
             return
-        if (mark := mark_of(item.payload, run=self.crew.options.run)) is not None:
+        if isinstance(item, Event) and (mark := mark_of(item.payload, run=self.crew.options.run)) is not None:
             late_ms = (now_ns - mark.due_ns) / 1e6
             self.presence.delivered(
                 mark.event, item.region, sender=item.sender, position=item.position, late_ms=late_ms

@@ -10,7 +10,7 @@ from random import Random
 from typing import Any
 
 import gamecast
-from gamecast import Authority, Client, Conflict, Event, GamecastError, Gap
+from gamecast import Authority, Client, Conflict, Event, GamecastError
 from gamecast.client.ownership import handover_of
 
 REGIONS = ("forest", "river")
@@ -144,7 +144,7 @@ class World:
         events: list[Event] = []
         ends = 0
         async for item in observer:
-            assert not isinstance(item, Gap), item
+            assert isinstance(item, Event), item
             events.append(item)
             ends += item.payload == "end"
             if ends == len(REGIONS):

@@ -21,7 +21,7 @@ import msgpack
 
 from gamecast.channels.mailboxes import Mailboxes
 from gamecast.channels.workqueue import QueueFull, WorkQueue
-from gamecast.event import Event, Gap, State
+from gamecast.event import Event, Gap, Presence, State
 from gamecast.lasting import LastingClient
 from sequencing.errors import GamecastError
 
@@ -230,6 +230,8 @@ class Hub:
                 elif isinstance(item, State):
                     for region in item.values:
                         self._queue(region.removeprefix(queues)).take_in(item)
+                elif isinstance(item, Presence):
+                    continue  # other programs may say so in our regions, and nothing here asks
                 elif item.region == own:
                     self._take_in(*msgpack.unpackb(item.payload))
                 elif item.region.startswith(groups):
@@ -237,7 +239,7 @@ class Hub:
                 elif item.region.startswith(queues):
                     self._queue(item.region.removeprefix(queues)).take_in(item)
             except Exception as error:  # noqa: BLE001 - whatever another program publishes in our regions
-                logger.warning("a message of %s in %s cannot be read: %s", item.region, self._prefix, error)
+                logger.warning("a message in %s cannot be read: %s", self._prefix, error)
 
     def _fan_out(self, group: str, event: Event) -> None:
         found = self._groups.get(group)

@@ -74,7 +74,7 @@ class WorkQueue:
             self._own.discard(key)
             raise
 
-    def take_in(self, item: Event) -> None:
+    def take_in(self, item: Event | State) -> None:
         """Note what the network delivers of the region."""
         if isinstance(item, State):
             self._messages = {event.key: event for event in item.values[self.region].values() if event.key is not None}

@@ -38,7 +38,7 @@ from gamecast.client.watching import (
     SomeStateHandler,
     Status,
 )
-from gamecast.event import Event, Gap, Presence, Receipt, State, Statistics, Update
+from gamecast.event import Item, Presence, Receipt, State, Statistics, Update
 from gamecast.positions import parse_position
 from sequencing.errors import GamecastError, NotConnected, UnknownPosition, UnorderedHistory, UsageError
 from sequencing.plan import Plan
@@ -93,7 +93,7 @@ class Client:
         self._closing: asyncio.Task[None] | None = None
         self._clearing: set[asyncio.Task[None]] = set()
         """What looks for keys of entities in regions that these have left."""
-        self._current: deque[Event | Gap] = deque()
+        self._current: deque[Item] = deque()
         """What was read, and is delivered next: shared with the puller."""
         self._puller: Puller | None = None
         self._calls = Calls()
@@ -490,7 +490,7 @@ class Client:
         self._halves()
         return self
 
-    async def __anext__(self) -> Event | Gap:
+    async def __anext__(self) -> Item:
         """Return the next event in order, or a `Gap` in the place of missing ones; ends when the connection closes.
 
         A call that is cancelled, by a timeout say, takes no event with it.
@@ -502,7 +502,7 @@ class Client:
             self._current.extend(batch)
         return self._current.popleft()
 
-    async def fetch(self, max_events: int = 1_000, timeout: float | None = 0) -> list[Event | Gap]:  # noqa: ASYNC109
+    async def fetch(self, max_events: int = 1_000, timeout: float | None = 0) -> list[Item]:  # noqa: ASYNC109
         """Return the next events in order, at most so many, and none if none come within ``timeout`` seconds.
 
         Made for tick loops: with 0 it returns what is there; what follows a replay, another call returns. None waits
@@ -528,7 +528,7 @@ class Client:
         self._halves()
         return Batches(self._next_batch)
 
-    def _next_batch(self) -> Coroutine[Any, Any, list[Event | Gap] | None]:
+    def _next_batch(self) -> Coroutine[Any, Any, list[Item] | None]:
         """Return the next batch of the connection that is open now: it may be another one after `reconnect`."""
         return self._pulling().next_batch()
 

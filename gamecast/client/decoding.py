@@ -13,7 +13,7 @@ import orjson
 
 from adapters.places import Position
 from gamecast.client.states import Contained, Standing
-from gamecast.event import Event, Gap, JointEvent, Presence, State
+from gamecast.event import Event, Gap, Item, JointEvent, Presence, State
 from sequencing.errors import InvalidInput
 from sequencing.frames import UNKNOWN_END, FrameKind, JointPart, StampedFrame, decode_keyed_body, joint_parts
 from sequencing.had import Had
@@ -138,7 +138,7 @@ class EventDecoder:
         for place in dropped:
             self._had.drop(*place)
 
-    def tell(self, standing: Standing, batch: list[Event | Gap]) -> None:
+    def tell(self, standing: Standing, batch: list[Item]) -> None:
         """Deliver a state."""
         at_ns, values, incomplete = time.time_ns(), dict[str, dict[str, Event]](), set[str]()
         for region, (position, snapshot) in standing.snapshots.items():
@@ -167,7 +167,7 @@ class EventDecoder:
     def decode(
         self,
         item: Ready | Missing | Gap | Standing,
-        batch: list[Event | Gap],
+        batch: list[Item],
         *,
         together: Together = _apart,
         replayed: bool = False,
@@ -222,9 +222,11 @@ class EventDecoder:
                 batch += self._by_others(events)
                 self.delivered_events += len(batch) - before
                 return
+            batch += events
         elif keys and any(key is not None and key.startswith(PRESENT) for key in keys):
-            events = self._presences(events)
-        batch += events
+            batch += self._presences(events)
+        else:
+            batch += events
         self._passed[region] = epoch, frame.last
         self._note(region, epoch, first, frame.last)
         self.delivered_events += len(batch) - before
@@ -283,7 +285,7 @@ class EventDecoder:
         """Return who is in a region, name → what it says of itself; None if nothing is delivered of that."""
         return self._rosters.get(region)
 
-    def _presences(self, events: Iterable[Event]) -> Iterator[Event]:
+    def _presences(self, events: Iterable[Event]) -> Iterator[Event | Presence]:
         """Yield events; those that say who is present only where somebody wants to know, as `Presence`."""
         for event in events:
             key = event.key
@@ -299,7 +301,7 @@ class EventDecoder:
                     roster[name] = info
                 yield Presence(event, name, info, is_here=is_here, before=before)
 
-    def announce(self, gap: Gap, batch: list[Event | Gap]) -> None:
+    def announce(self, gap: Gap, batch: list[Item]) -> None:
         """Deliver a gap."""
         self.gaps += 1
         self._had.miss(gap.region, (gap.epoch, gap.last_sequence or UNKNOWN_END))

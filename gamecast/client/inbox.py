@@ -13,7 +13,7 @@ from gamecast.event import Gap
 from sequencing.frames import FrameKind
 from sequencing.ready import Missing, Ready
 
-Item = Ready | Missing | Gap | Standing
+InboxItem = Ready | Missing | Gap | Standing
 
 MARKERS = int(FrameKind.JOIN), int(FrameKind.TICK)
 """Kinds of frames that carry nothing for the application. Frames of unknown kinds are reported to it."""
@@ -53,7 +53,7 @@ class Inbox:
     """A queue that counts its contents. Frames are kept as they are: bytes burden the garbage collector less."""
 
     def __init__(self) -> None:
-        self.items: deque[Item] = deque()
+        self.items: deque[InboxItem] = deque()
         """To look at: `put` and `take` change them, and count."""
         self.markers: dict[str, Position] = {}
         """Region → its last marker. All that came before is taken where nothing is left; for the taker to clear."""
@@ -63,7 +63,7 @@ class Inbox:
     def __bool__(self) -> bool:
         return bool(self.items)
 
-    def put(self, items: Iterable[Item]) -> None:
+    def put(self, items: Iterable[InboxItem]) -> None:
         """Add delivered items; markers are not passed to the application."""
         events = size = 0
         for item in items:
@@ -78,7 +78,7 @@ class Inbox:
         self.events += events
         self.bytes += size
 
-    def take(self) -> Item:
+    def take(self) -> InboxItem:
         """Remove and return the next item."""
         item = self.items.popleft()
         if isinstance(item, Ready):

@@ -20,14 +20,14 @@ from gamecast.arguments import checked_regions
 from gamecast.client.configuration import Configuration
 from gamecast.client.decoding import EventDecoder, Place
 from gamecast.client.history import History, Recall, ReplayOrder, Since, checked_order, parse_since
-from gamecast.client.inbox import Arrivals, Inbox, Item
+from gamecast.client.inbox import Arrivals, Inbox, InboxItem
 from gamecast.client.outgoing import Outgoing
 from gamecast.client.reading import NodeReaders, OnRead
 from gamecast.client.receipts import Token
 from gamecast.client.replays import Replays
 from gamecast.client.states import States, cuts_in
 from gamecast.client.watching import Health
-from gamecast.event import Event, Gap
+from gamecast.event import Gap, Item
 from gamecast.holding import Holding
 from sequencing.cut import ReadResult
 from sequencing.errors import (
@@ -391,7 +391,7 @@ class Incoming:
         for region, (position, _) in wanted.items():
             self._begins[region] = max(position, self._begins.get(region, position))
 
-    def _put(self, items: Iterable[Item]) -> None:
+    def _put(self, items: Iterable[InboxItem]) -> None:
         """Put what was held back into the inbox."""
         self._inbox.put(self._replays.keep([*items]))
         if self._hold_timer is not None and not self._states.is_holding:
@@ -477,7 +477,7 @@ class Incoming:
         self._readings.follow(record.plan)
         self.carry_out(self._session.changed(record))
 
-    async def next_batch(self) -> list[Event | Gap] | None:
+    async def next_batch(self) -> list[Item] | None:
         """Return the next events in order, waiting for them; None when there will be none. Cancelling it loses none.
 
         With nothing in it, when a replay has ended.
@@ -495,7 +495,7 @@ class Incoming:
                 if self._readings.drained:
                     return None
             await self._arrived.next()
-        batch: list[Event | Gap] = []
+        batch: list[Item] = []
         is_turn_of_replays = not inbox.items or self._live_batches >= LIVE_BATCHES_MAX
         if is_turn_of_replays and self._replays and self._replays.is_ready:
             self._live_batches = 0
@@ -634,7 +634,7 @@ class Incoming:
             self.holding.handed_out(items, still_held=self._session.held_frames)
         if self._recalls:
             items = [item for item in items if not any(recall.takes(item) for recall in self._recalls)]
-        going_on: Sequence[Item] = items
+        going_on: Sequence[InboxItem] = items
         if self._states:
             going_on = self._states.keep(items)
             if self._states.is_holding and self._hold_timer is None:

@@ -13,22 +13,22 @@ from gamecast.arguments import check_take
 from gamecast.client.decoding import Place
 from gamecast.client.incoming import Incoming
 from gamecast.client.watching import Callbacks
-from gamecast.event import Event, Gap, JointEvent, State
+from gamecast.event import Event, Item, JointEvent, State
 from sequencing.errors import NotConnected
 
 
 class Puller:
     """Hands the batches of a connection to the tasks that ask for them; what one leaves, the next gets."""
 
-    def __init__(self, incoming: Incoming, current: deque[Event | Gap], caught_up: Callbacks) -> None:
+    def __init__(self, incoming: Incoming, current: deque[Item], caught_up: Callbacks) -> None:
         """``current``: what was read, and is delivered next; ``caught_up``: hears of replays that have ended."""
         self._incoming = incoming
         self._current = current
         self._caught_up = caught_up
         self._reading = asyncio.Lock()
-        self._coming: asyncio.Task[list[Event | Gap] | None] | None = None
+        self._coming: asyncio.Task[list[Item] | None] | None = None
         """The next batch, where `fetch` did not wait for it."""
-        self._taking: list[list[Event | Gap]] = []
+        self._taking: list[list[Item]] = []
         """What calls of `fetch` have and have not returned yet."""
         self._ended_replays: list[frozenset[str]] = []
         """The regions of replays whose last events the application may still be looking at."""
@@ -44,7 +44,7 @@ class Puller:
             self._coming.cancel()
             await asyncio.wait((self._coming,))
 
-    def untaken(self) -> Iterator[Event | Gap]:
+    def untaken(self) -> Iterator[Item]:
         """Yield what was decoded, and not given to the application, in order."""
         for taken in self._taking:
             yield from taken
@@ -89,10 +89,10 @@ class Puller:
         self._ended_replays = [staying for ended in self._ended_replays if (staying := ended.difference(regions))]
         self._look_for_awaited()
 
-    async def fetch(self, max_events: int, timeout: float | None) -> list[Event | Gap]:  # noqa: ASYNC109
+    async def fetch(self, max_events: int, timeout: float | None) -> list[Item]:  # noqa: ASYNC109
         """See `Client.fetch`."""
         check_take(max_events, timeout)
-        incoming, current, taken = self._incoming, self._current, list[Event | Gap]()
+        incoming, current, taken = self._incoming, self._current, list[Item]()
         deadline = None if timeout is None else time.monotonic() + timeout
         if self._awaited and not current:
             self._look_for_awaited()
@@ -137,7 +137,7 @@ class Puller:
             # By identity: lists compare by what they have.
             self._taking = [each for each in self._taking if each is not taken]
 
-    async def next_batch(self) -> list[Event | Gap] | None:
+    async def next_batch(self) -> list[Item] | None:
         """Return what others have left, or else what comes next; None at the end."""
         if self._awaited and not self._current:
             self._look_for_awaited()
@@ -159,7 +159,7 @@ class Puller:
         self._current.clear()
         return left
 
-    async def _read(self) -> list[Event | Gap] | None:
+    async def _read(self) -> list[Item] | None:
         """Return what comes next, None at the end; nothing where something is left by the time of one's turn.
 
         Only one task at a time reads history. What a task leaves comes before all that is read after it.
@@ -167,7 +167,7 @@ class Puller:
         async with self._reading:
             return [] if self._current else await self._incoming.next_batch()
 
-    async def _read_while_asking(self) -> list[Event | Gap] | None:
+    async def _read_while_asking(self) -> list[Item] | None:
         """As `_read`, for a call that has nothing to return yet."""
         self._asking += 1
         try:
@@ -175,7 +175,7 @@ class Puller:
         finally:
             self._asking -= 1
 
-    async def _wait_for(self, coming: asyncio.Task[list[Event | Gap] | None], timeout_s: float | None) -> None:
+    async def _wait_for(self, coming: asyncio.Task[list[Item] | None], timeout_s: float | None) -> None:
         """Wait for the next batch, for a call that has nothing to return yet."""
         self._asking += 1
         try:
@@ -211,7 +211,7 @@ class _Left:
         self.dropped: list[Place] = []
         """Where the events of several regions are that do not."""
 
-    def without(self, events: Iterable[Event | Gap]) -> Iterator[Event | Gap]:
+    def without(self, events: Iterable[Item]) -> Iterator[Item]:
         """Yield what stays, in order."""
         for event in events:
             if isinstance(event, JointEvent):
@@ -245,14 +245,14 @@ class _Awaited(NamedTuple):
 class Batches:
     """An async iterator over lists of events; cancelling a call takes no event with it."""
 
-    def __init__(self, next_batch: Callable[[], Awaitable[list[Event | Gap] | None]]) -> None:
+    def __init__(self, next_batch: Callable[[], Awaitable[list[Item] | None]]) -> None:
         """Use `Client.batches`."""
         self._next_batch = next_batch
 
     def __aiter__(self) -> Self:
         return self
 
-    async def __anext__(self) -> list[Event | Gap]:
+    async def __anext__(self) -> list[Item]:
         """Return the next events; ends when the connection closes."""
         batch = await self._next_batch()
         if batch is None:

@@ -19,9 +19,9 @@ from collections.abc import Set as AbstractSet
 from adapters.places import Position
 from gamecast.client.decoding import EventDecoder
 from gamecast.client.history import History
-from gamecast.client.inbox import MARKERS, Inbox, Item
+from gamecast.client.inbox import MARKERS, Inbox, InboxItem
 from gamecast.client.states import region_of
-from gamecast.event import Event, Gap
+from gamecast.event import Item
 from sequencing.ready import Missing, Ready
 
 AHEAD_FRAMES = 256
@@ -54,7 +54,7 @@ class Replay:
             self._finding.add_done_callback(lambda _: self._on_ready())
         return bool(self._found) or (self._finding is not None and self._finding.done())
 
-    def take(self, decoder: EventDecoder, batch: list[Event | Gap], events_max: int) -> bool:
+    def take(self, decoder: EventDecoder, batch: list[Item], events_max: int) -> bool:
         """Decode the next events into a batch; return whether only fresh ones are left. Raises what looking has
         raised."""
         if self._finding is not None and self._finding.done():
@@ -138,11 +138,11 @@ class Replays:
         self._all.append(replay)
         self._of.update(dict.fromkeys(replay.regions, replay))
 
-    def keep(self, items: Sequence[Item]) -> Iterable[Item]:
+    def keep(self, items: Sequence[InboxItem]) -> Iterable[InboxItem]:
         """Keep what has to wait behind a history; return the rest."""
         if not self._all:
             return items
-        others: list[Item] = []
+        others: list[InboxItem] = []
         for item in items:
             replay = self._of.get(region_of(item))
             if replay is not None:
@@ -152,9 +152,7 @@ class Replays:
             self._make_late()
         return others
 
-    def take(
-        self, decoder: EventDecoder, batch: list[Event | Gap], events_max: int, inbox: Inbox
-    ) -> frozenset[str] | None:
+    def take(self, decoder: EventDecoder, batch: list[Item], events_max: int, inbox: Inbox) -> frozenset[str] | None:
         """Decode the next events of one replay. If that was its end, return its regions, and put what follows into the
         inbox of live events.
         """

@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 
 from adapters.redis.deadline import Overdue
 from gamecast.arguments import check_pattern, checked_handler
-from gamecast.event import Event, Gap, JointEvent, Presence, State
+from gamecast.event import Event, Gap, Item, JointEvent, Presence, State
 from sequencing.errors import GamecastError, Unreachable
 
 StatusName = Literal["opening", "connected", "disconnected", "failed", "closed"]
@@ -87,7 +87,7 @@ class Handlers:
         self._of_presence.append(checked_handler(handler))
         return handler
 
-    def of(self, item: Event | Gap) -> Sequence[Callable[[Any], Awaitable[None] | None]]:
+    def of(self, item: Item) -> Sequence[Callable[[Any], Awaitable[None] | None]]:
         """Return the handlers to call with an event, a gap or a state; a gap or state without a handler is logged."""
         if isinstance(item, State):
             if not self._of_states:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from adapters.places import Position
-from gamecast.event import Event, Gap, JointEvent, State
+from gamecast.event import Gap, Item, JointEvent, Presence, State
 from gamecast.positions import parse_position
 from sequencing.errors import UsageError
 
@@ -23,14 +23,14 @@ class Fold:
         self._changes: dict[str, list[tuple[Position, str, str, Any]]] = {}
         """Region → position, the same as a text, key and payload, in order."""
 
-    def add(self, items: Iterable[Event | Gap]) -> None:
+    def add(self, items: Iterable[Item]) -> None:
         """Add what the connection was given, in order. Raises `UsageError` for a gap: what follows is unknown."""
         for item in items:
             if isinstance(item, State):
                 raise UsageError(f"a state is no event: add what a connection was given from the beginning, not {item}")
             if isinstance(item, Gap):
                 raise UsageError(f"what a gap had is not known: {item}")
-            if item.key is None:
+            if isinstance(item, Presence) or item.key is None:
                 continue
             parts = item.parts if isinstance(item, JointEvent) else ((item.region, item.sequence),)
             for region, sequence in parts:

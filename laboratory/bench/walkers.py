@@ -86,7 +86,7 @@ class _Server:
                 if not self._tick_s:
                     break
 
-    def _note(self, events: Sequence[gamecast.Event | gamecast.Gap]) -> None:
+    def _note(self, events: Sequence[gamecast.Item]) -> None:
         now_ns = time.time_ns()
         for event in events:
             if isinstance(event, gamecast.Event) and event.sent_at_ns > self.since_ns.get(event.region, NEVER_NS):

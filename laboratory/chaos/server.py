@@ -301,7 +301,7 @@ class _Session:
         self.leaving.discard(region)
 
 
-def _handed_out(item: Event | gamecast.Gap) -> dict[str, object]:
+def _handed_out(item: gamecast.Item) -> dict[str, object]:
     if isinstance(item, Event):
         return {
             "did": "deliver",
@@ -311,5 +311,6 @@ def _handed_out(item: Event | gamecast.Gap) -> dict[str, object]:
             "epoch": item.epoch,
             "sequence": item.sequence,
         }
+    assert isinstance(item, gamecast.Gap)  # neither states nor presence are asked for
     region, epoch, first, last, reason = item
     return {"did": "gap", "region": region, "epoch": epoch, "first": first, "last": last, "reason": reason}

@@ -16,7 +16,7 @@ import laboratory.demo.replay
 import sequencing.subscriber
 from cli.main import cli
 from gamecast.client.incoming import Incoming
-from gamecast.event import Event, Gap
+from gamecast.event import Item
 from laboratory.match.hosting import build_workload
 from laboratory.match.skirmish import generate_skirmish
 from sequencing.delivery import Delivery
@@ -163,7 +163,7 @@ def test_a_delivery_that_is_dropped_makes_demo_and_audit_fail(monkeypatch: pytes
     next_batch = Incoming.next_batch
     handed_out = 0
 
-    async def next_batch_but_one(self: Incoming) -> list[Event | Gap] | None:
+    async def next_batch_but_one(self: Incoming) -> list[Item] | None:
         nonlocal handed_out
         batch = await next_batch(self)
         handed_out += len(batch or ())

@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 import textwrap
+from collections.abc import Container
 from pathlib import Path
 
 import pytest
@@ -50,7 +51,16 @@ def blocks() -> dict[str, str]:
             for of_wheel, of_tree in FOLDERS.items():
                 program = program.replace(f"from {of_wheel} import", f"from {of_tree} import")
             found[f"{folder}/{name}"] = program
-    return found
+    return {name: beside(name.partition("/")[0], program, found) for name, program in found.items()}
+
+
+def beside(folder: str, program: str, found: Container[str]) -> str:
+    """Return a program that imports the others of its page by their folder's name."""
+
+    def imported(match: re.Match[str]) -> str:
+        return f"from {folder}.{match[1]} import" if f"{folder}/{match[1]}.py" in found else match[0]
+
+    return re.sub(r"^from (\w+) import", imported, program, flags=re.MULTILINE)
 
 
 @pytest.fixture(scope="module")
@@ -67,19 +77,43 @@ def test_there_are_programs_of_many_pages() -> None:
 
 
 def test_mypy_accepts_every_block(folder: Path) -> None:
-    options = ("--strict", "--follow-imports=silent", *ANY)
-    for page in sorted(folder.iterdir()):  # by pages: programs of two may have one name
-        if not page.is_dir():
-            continue
-        programs = [path.name for path in sorted(page.glob("*.py"))]
-        cache = f"--cache-dir={folder / 'cache'}"
-        check([sys.executable, "-m", "mypy", *options, "--config-file=", cache, *programs], page)
+    # Programs of two pages may have one name, so their folder is part of it.
+    options = ("--strict", "--follow-imports=silent", "--explicit-package-bases", *ANY)
+    programs = [str(path.relative_to(folder)) for path in sorted(folder.glob("*/*.py"))]
+    cache = f"--cache-dir={folder / 'cache'}"
+    check([sys.executable, "-m", "mypy", *options, "--config-file=", cache, *programs], folder)
 
 
 def test_pyright_accepts_every_block(folder: Path) -> None:
     settings = '{"typeCheckingMode": "standard", "reportMissingImports": "none", "reportAttributeAccessIssue": "error"}'
     (folder / "pyrightconfig.json").write_text(settings, encoding="utf-8")
     check([sys.executable, "-m", "basedpyright", "--pythonpath", sys.executable], folder)
+
+
+def test_mypy_refuses_to_take_all_that_is_no_event_for_a_gap(tmp_path: Path) -> None:
+    program = """\
+import gamecast
+
+
+def shown(items: list[gamecast.Item]) -> None:
+    for item in items:
+        if isinstance(item, gamecast.Event):
+            print(item.payload)
+        else:
+            print(item.first_sequence)
+
+
+async def show(client: gamecast.Client) -> None:
+    shown(await client.fetch())
+    shown([await anext(client)])
+    async for batch in client.batches():
+        shown(batch)
+"""
+    (tmp_path / "program.py").write_text(program, encoding="utf-8")
+    command = [sys.executable, "-m", "mypy", "--strict", "--follow-imports=silent", "--config-file=", "program.py"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    refused = re.findall(r'^program.py:(\d+): error: Item "(\w+)"', done.stdout, re.MULTILINE)
+    assert refused == [("9", "State"), ("9", "Presence")], done.stdout + done.stderr
 
 
 def check(command: list[str], folder: Path) -> None:

@@ -16,7 +16,7 @@ from adapters.redis import pushes
 from adapters.redis.leadercontrol import LeaderControl
 from adapters.redis.node import RedisNode
 from adapters.redis.users import ROLES
-from gamecast import Event, Gap
+from gamecast import Event, Gap, Item
 from sequencing.frames import FrameKind, PublishedFrame
 from tests.patience import patience
 
@@ -31,7 +31,7 @@ def forge(url: str, node: str, region: str, epoch: int, last: int, publisher: st
         client.publish(channel, f"{last} {len(meta)} {len(stamp)}\n{meta}{stamp}{body}")
 
 
-async def next_item(cast: gamecast.Client) -> Event | Gap:
+async def next_item(cast: gamecast.Client) -> Item:
     return await anext(aiter(cast))
 
 

@@ -19,7 +19,7 @@ from adapters.redis.relays import RedisRelays
 from adapters.urls import OwnOptions, own_options, with_own_options
 from cli.doctor import findings_of
 from cli.node import node as node_command
-from gamecast import Client, Event, Gap
+from gamecast import Client, Event, Gap, Item
 from gamecast.client.regionhistory import RegionHistory
 from sequencing.plan import GIVEN_UP, Plan
 from tests.patience import patience
@@ -82,9 +82,9 @@ async def until(client: Client, holds: Callable[[Plan], bool]) -> Plan:
     return plan
 
 
-async def take_last(client: Client, *last: object) -> list[Event | Gap]:
+async def take_last(client: Client, *last: object) -> list[Item]:
     """Take what is delivered until each of some payloads has come."""
-    items: list[Event | Gap] = []
+    items: list[Item] = []
     missing = set(last)
     async with patience(30):
         while missing:

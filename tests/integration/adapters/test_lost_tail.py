@@ -16,7 +16,7 @@ from adapters.redis.findings import judge
 from adapters.redis.leadercontrol import LeaderControl
 from adapters.redis.relays import RedisRelays
 from adapters.redis.survey import survey
-from gamecast import Event, Gap
+from gamecast import Event, Gap, Item
 from tests.patience import patience
 
 Player = gamecast.Client
@@ -39,8 +39,8 @@ def cut(node: EmbeddedServer, lines_from: bytes) -> None:
     file.write_bytes(written[: place + 7])
 
 
-async def take_until(cast: Player, payload: object) -> list[Event | Gap]:
-    taken: list[Event | Gap] = []
+async def take_until(cast: Player, payload: object) -> list[Item]:
+    taken: list[Item] = []
     async for item in cast:
         taken.append(item)
         if isinstance(item, Event) and item.payload == payload:

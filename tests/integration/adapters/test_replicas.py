@@ -30,7 +30,7 @@ from adapters.redis.survey import survey
 from adapters.redis.users import create_users, new_users
 from adapters.relay import RelayTask
 from adapters.urls import OwnOptions, own_options, redacted, with_own_options, with_replicas
-from gamecast import Client, Event, Gap, Receipt
+from gamecast import Client, Event, Item, Receipt
 from gamecast.errors import (
     GamecastError,
     NetworkError,
@@ -142,9 +142,9 @@ async def test_what_was_acknowledged_is_delivered_after_the_master_has_died(deat
     assert [place for place in places[0] if place in both] == [place for place in places[1] if place in both]
 
 
-async def _everything(client: Client) -> list[Event | Gap]:
+async def _everything(client: Client) -> list[Item]:
     """Return what a connection delivers up to the last event of each of two regions."""
-    items: list[Event | Gap] = []
+    items: list[Item] = []
     left = {"a", "b"}
     async with patience(30):
         async for item in client:

@@ -16,7 +16,7 @@ from adapters.embedded.ports import free_port
 from adapters.embedded.server import EmbeddedServer
 from adapters.redis.connection import RedisConnection
 from adapters.redis.places import LOOK_AGAIN_S
-from gamecast import Client, Event, Gap, Receipt
+from gamecast import Client, Event, Gap, Item, Receipt
 from tests.events import take
 from tests.integration.adapters.test_cluster import Player, Relays, command, until
 from tests.integration.adapters.test_manager_live import REGIONS, Leaders, in_turn, judged, register, rest, roam
@@ -145,9 +145,9 @@ async def test_connections_follow_to_a_master_that_lacks_something_and_what_is_l
         assert all(any(covers(gap, receipt) for gap in gaps) for receipt in missing)
 
 
-async def everything(cast: Client, last: dict[str, Receipt]) -> list[Event | Gap]:
+async def everything(cast: Client, last: dict[str, Receipt]) -> list[Item]:
     """Return what a connection delivers up to the last event of each region."""
-    items: list[Event | Gap] = []
+    items: list[Item] = []
     async with patience(20):
         async for item in cast:
             items.append(item)

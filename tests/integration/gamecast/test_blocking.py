@@ -102,7 +102,7 @@ def test_nothing_of_a_region_is_handed_out_once_it_is_left_and_nothing_of_others
             break  # which takes no event away
         client.unsubscribe("a")
         other.publish("b", "more")
-        taken: list[gamecast.Event | gamecast.Gap] = []
+        taken: list[gamecast.Item] = []
         while len(taken) < 2:
             taken += client.fetch(timeout=scaled(10))
         assert [event.payload for event in taken if isinstance(event, gamecast.Event)] == ["end", "more"]

@@ -579,7 +579,7 @@ async def test_a_node_that_syncs_every_second_goes_on_and_what_it_may_have_lost_
                     break
             seen: list[object] = []
             async for item in one:
-                seen.append("gap" if isinstance(item, Gap) else item.payload)
+                seen.append(item.payload if isinstance(item, Event) else "gap")
                 if seen[-1] == "after":
                     break
             numbers = [each for each in seen if isinstance(each, int)]
@@ -693,6 +693,7 @@ async def test_events_that_the_node_no_longer_has_become_a_gap(redis_server: Emb
                     assert item.sequence == last + 1
                     last = item.sequence
                 else:
+                    assert isinstance(item, Gap)
                     assert item.first_sequence == last + 1
                     missing += item.last_sequence - item.first_sequence + 1
                     last = item.last_sequence

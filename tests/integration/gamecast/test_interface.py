@@ -15,7 +15,7 @@ import gamecast
 from adapters.embedded.server import EmbeddedServer, EmbeddedServers
 from adapters.redis.leadercontrol import LeaderControl
 from adapters.redis.relays import RedisRelays
-from gamecast import Client, Event, Gap, Shared
+from gamecast import Client, Event, Item, Shared
 from gamecast.client.configuration import LimitOptions, WhenBehind, WhenFull
 from gamecast.testing import memory_url
 from sequencing.plan import Ordering
@@ -868,7 +868,7 @@ async def test_tasks_that_share_a_connection_take_each_event_once(network: Netwo
     assert sorted(seen) == list(range(600))
 
 
-def payloads(items: Sequence[Event | Gap]) -> list[Any]:
+def payloads(items: Sequence[Item]) -> list[Any]:
     return [item.payload for item in items if isinstance(item, Event)]
 
 
@@ -930,7 +930,7 @@ async def test_ticks_that_wait_for_nothing_get_on_with_history(network: Network)
     await other.subscribe("a")
     await other.publish_batch([("a", number) for number in range(500)])
     await late.subscribe("a", since=0)
-    taken: list[Event | gamecast.Gap] = []
+    taken: list[Item] = []
     async with patience(20):
         while len(taken) < 500:
             taken += await late.fetch()
@@ -1040,7 +1040,7 @@ async def test_who_is_behind_and_asked_to_skip_is_told_what_and_goes_on(network:
         async for item in slow:
             if isinstance(item, Event):
                 seen.append((item.region, item.sequence))
-            else:
+            elif isinstance(item, gamecast.Gap):
                 skipped |= {(item.region, n) for n in range(item.first_sequence, item.last_sequence + 1)}
             if len(seen) + len(skipped & everything) >= 2000:
                 break

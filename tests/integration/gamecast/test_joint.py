@@ -18,7 +18,7 @@ from adapters.redis.control import RedisControl
 from adapters.redis.controlkeys import ControlKeys
 from adapters.redis.leadercontrol import LeaderControl
 from adapters.redis.relays import RedisRelays
-from gamecast import Client, Conflict, Event, Gap, JointEvent, NotTogether
+from gamecast import Client, Conflict, Event, Gap, Item, JointEvent, NotTogether
 from gamecast.testing import faults
 from sequencing.record import Request
 from tests.events import next_event, take
@@ -34,7 +34,7 @@ async def network(request: pytest.FixtureRequest) -> AsyncIterator[Network]:
         yield await Network.start(request.param, stack)
 
 
-def had(items: Sequence[Event | Gap]) -> list[Any]:
+def had(items: Sequence[Item]) -> list[Any]:
     assert all(isinstance(item, Event) for item in items), items
     return [item.payload for item in items if isinstance(item, Event)]
 

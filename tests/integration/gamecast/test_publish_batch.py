@@ -134,7 +134,7 @@ def test_a_blocking_connection_waits_for_the_receipts(redis_server: EmbeddedServ
         receipts = client.publish_batch([("a", 1), ("b", 2), ("a", 3)])
         assert [receipt.region for receipt in receipts] == ["a", "b", "a"]
         events = iter(client)
-        assert sorted(next(events)[2] for _ in receipts) == [1, 2, 3]
+        assert sorted(event.payload for _ in receipts if isinstance(event := next(events), gamecast.Event)) == [1, 2, 3]
 
 
 async def test_a_classic_protocol_takes_events_together_too() -> None:

@@ -13,7 +13,7 @@ import adapters.shared.stream
 import gamecast
 from adapters.embedded.server import EmbeddedServer, EmbeddedServers
 from adapters.redis.relays import RedisRelays
-from gamecast import Client, Event, Gap, Shared
+from gamecast import Client, Event, Gap, Item, Shared
 from gamecast.testing import memory_url
 from tests.events import take
 from tests.integration.adapters.test_manager_live import register
@@ -127,7 +127,7 @@ async def published(cast: Client, region: str, payload: str) -> gamecast.Receipt
             await asyncio.sleep(0.05)
 
 
-async def until(cast: Client, payload: str) -> AsyncIterator[Event | Gap]:
+async def until(cast: Client, payload: str) -> AsyncIterator[Item]:
     async with patience(20):
         async for item in cast:
             yield item

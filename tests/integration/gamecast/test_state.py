@@ -12,7 +12,7 @@ import pytest
 
 import gamecast.blocking
 from adapters.memoryworld import MemoryNode
-from gamecast import Client, Event, Gap, State
+from gamecast import Client, Event, Gap, Item, State
 from gamecast.testing import Fold, faults, memory_url
 from tests.events import next_event, take
 from tests.integration.gamecast.test_interface import KINDS, Network
@@ -31,8 +31,8 @@ async def state_of(client: Client) -> State:
     return state
 
 
-async def several(client: Client, count: int) -> list[Event | Gap]:
-    items: list[Event | Gap] = []
+async def several(client: Client, count: int) -> list[Item]:
+    items: list[Item] = []
     async with patience(10):
         while len(items) < count:
             items += await client.fetch(count - len(items), timeout=1)
@@ -86,13 +86,13 @@ async def test_the_state_is_what_all_events_up_to_it_make_and_nothing_is_missing
         return number + 1
 
     writes = [asyncio.create_task(write(writer)) for writer in writers]
-    joined: list[tuple[Client, list[Event | Gap]]] = []
+    joined: list[tuple[Client, list[Item]]] = []
     for number in range(8):
         joiner = await network.connect(f"j{number}")
         if number % 2:
             await joiner.subscribe("hill")
         wanted = regions[: 1 + number % 2] if number % 2 else random.sample(regions, random.randint(1, 3))
-        got: list[Event | Gap] = []
+        got: list[Item] = []
         await joiner.subscribe(*wanted, state=True)
         got += await joiner.fetch(1_000, timeout=0)
         joined.append((joiner, got))
@@ -110,7 +110,7 @@ async def test_the_state_is_what_all_events_up_to_it_make_and_nothing_is_missing
         check_joiner(got, everything, place)
 
 
-def check_joiner(got: Sequence[Event | Gap], everything: Sequence[Event], place: dict[tuple[str, str], int]) -> None:
+def check_joiner(got: Sequence[Item], everything: Sequence[Event], place: dict[tuple[str, str], int]) -> None:
     states = [item for item in got if isinstance(item, State)]
     events = [item for item in got if not isinstance(item, State)]
     assert states

@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from gamecast import Client, Event, Gap, JointEvent, State
+from gamecast import Client, Event, Item, JointEvent, State
 from tests.integration.gamecast.test_interface import KINDS, Network
 from tests.patience import patience
 
@@ -38,11 +38,11 @@ async def test_no_event_that_is_in_the_state_comes_after_it_by_another_region(
         return number
 
     publishing = asyncio.create_task(publish())
-    had: list[Event | Gap] = []
+    had: list[Item] = []
     async with patience(60):
         for _ in range(15):
             joining = asyncio.create_task(other.subscribe("river", state=True))
-            got: list[Event | Gap] = []
+            got: list[Item] = []
             while not any(isinstance(item, State) for item in got[:-5]):
                 got += await other.fetch(1_000, timeout=0.1)
             await joining

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import gamecast
-from gamecast import Client, Event, Gap, Status, blocking
+from gamecast import Client, Event, Gap, Item, Status, blocking
 from gamecast.testing import DeliverySequence, Faults, faults, judge, memory_url
 from tests.patience import patience, scaled
 
@@ -35,7 +35,7 @@ def fault(url: str) -> Faults:
     return faults(url)
 
 
-async def items(client: Client, count: int) -> list[Event | Gap]:
+async def items(client: Client, count: int) -> list[Item]:
     async with patience(10):
         return [await anext(client) for _ in range(count)]
 
@@ -47,7 +47,7 @@ async def until_state(client: Client, name: str) -> Status:
     return client.status
 
 
-def is_gap(item: Event | Gap, region: str, events: int) -> bool:
+def is_gap(item: Item, region: str, events: int) -> bool:
     return isinstance(item, Gap) and (item.region, item.last_sequence - item.first_sequence + 1) == (region, events)
 
 

@@ -6,7 +6,7 @@ import time
 
 from gamecast.client.decoding import EventDecoder
 from gamecast.client.states import Contained, Standing
-from gamecast.event import Event, Gap, JointEvent
+from gamecast.event import Event, Item, JointEvent
 from sequencing.frames import Meta, StampedFrame, encode_json_body
 from sequencing.keyed import Snapshot, Value
 from sequencing.ready import Ready
@@ -27,7 +27,7 @@ def copy(region: str, last: int, parts: dict[str, int]) -> Ready:
 def test_what_the_state_of_one_region_has_comes_once_as_an_event_of_the_others() -> None:
     parts = {"river": 7, "forest": 3, "hill": 9}
     for has_forest in (True, False):
-        decoder, batch = EventDecoder(None), list[Event | Gap]()
+        decoder, batch = EventDecoder(None), list[Item]()
         mine = {"forest"} if has_forest else set[str]()
         decoder.decode(Contained(*copy("river", 7, parts)), batch, together=lambda region, _, mine=mine: region in mine)  # type: ignore[misc]
         assert [event.regions for event in batch if isinstance(event, JointEvent)] == [("forest",)] * has_forest
@@ -41,7 +41,7 @@ def test_what_the_state_of_one_region_has_comes_once_as_an_event_of_the_others()
 
 def test_the_last_event_of_a_region_that_began_with_its_state_is_where_that_is() -> None:
     """The last value may be older: an event without a key, or one that deletes a key, is no value."""
-    decoder, batch = EventDecoder(None), list[Event | Gap]()
+    decoder, batch = EventDecoder(None), list[Item]()
     decoder.keep_places()
     value = Value((1, 3), 1, False, "ana", b"1")
     decoder.decode(Standing({"forest": ((1, 5), Snapshot(5, 0, {"k": value}))}), batch)
@@ -52,7 +52,7 @@ def test_the_last_event_of_a_region_that_began_with_its_state_is_where_that_is()
 
 
 def test_what_is_before_a_marker_is_had_once_the_marker_is_reached() -> None:
-    decoder, batch = EventDecoder(None), list[Event | Gap]()
+    decoder, batch = EventDecoder(None), list[Item]()
     decoder.decode(frame("ana", "forest", 3, 1), batch)
     assert not decoder.has_passed("forest", (1, 4))
     decoder.reach({"forest": (1, 4)})
@@ -64,7 +64,7 @@ def test_what_is_before_a_marker_is_had_once_the_marker_is_reached() -> None:
 
 
 def test_own_events_behind_which_others_came_meanwhile_are_counted() -> None:
-    decoder, batch = EventDecoder(None, "ana"), list[Event | Gap]()
+    decoder, batch = EventDecoder(None, "ana"), list[Item]()
     before = time.time_ns()
     decoder.decode(frame("ana", "forest", 1, before), batch)
     assert (decoder.own_events, decoder.overtaken_events) == (1, 0)

@@ -12,7 +12,7 @@ from gamecast.client.decoding import EventDecoder
 from gamecast.client.history import History
 from gamecast.client.inbox import Inbox
 from gamecast.client.replays import Replays
-from gamecast.event import Event, Gap
+from gamecast.event import Event, Gap, Item
 from sequencing.frames import FrameKind, Meta, StampedFrame, encode_json_body
 from sequencing.ready import Missing, Ready
 
@@ -63,13 +63,10 @@ class Delivered:
         return found
 
     def take(self, events_max: int = 2) -> tuple[list[str], frozenset[str] | None]:
-        batch: list[Event | Gap] = []
+        batch: list[Item] = []
         ended = self.replays.take(EventDecoder(None), batch, events_max, self.inbox)
         assert all(event.replayed for event in batch if isinstance(event, Event))
-        return [
-            f"{item.region}{item.sequence}" if isinstance(item, Event) else f"-{item.region}{item.first_sequence}"
-            for item in batch
-        ], ended
+        return [*map(_told, batch)], ended
 
 
 async def looked(past: Past, times: int = 1) -> None:
@@ -207,3 +204,10 @@ async def test_the_markers_of_a_history_and_of_what_came_behind_it_are_reached()
     assert world.inbox.markers == {"a": (1, 3)}
     world.inbox.drop({"a"})
     assert not world.inbox.markers
+
+
+def _told(item: Item) -> str:
+    if isinstance(item, Event):
+        return f"{item.region}{item.sequence}"
+    assert isinstance(item, Gap)
+    return f"-{item.region}{item.first_sequence}"
