@@ -237,6 +237,15 @@ class Process(ABC):
         return effects
 
 
+class Standing(StrEnum):
+    """Where a process stands to a group that it may join and leave."""
+
+    IN = "in"
+    JOINING = "joining"
+    OUT = "out"
+    """Outside, or about to be."""
+
+
 class Joinable(Process):
     """A process of a protocol whose groups change: others than the group's members, which begin, may join, and any
     may leave.
@@ -253,6 +262,11 @@ class Joinable(Process):
     def leave(self) -> list[Effect]:
         """Leave; it has taken effect with `Halt`."""
 
+    @property
+    @abstractmethod
+    def standing(self) -> Standing:
+        """Where this process stands, by all that it was asked for."""
+
 
 class Regrouping(Process):
     """A process of a protocol for several groups, which processes join and leave."""
@@ -264,6 +278,10 @@ class Regrouping(Process):
         It takes effect later, between two messages. Until then this process may publish to the groups that it has, but
         for those that it has asked to leave.
         """
+
+    @abstractmethod
+    def standing(self, group: str) -> Standing:
+        """Where this process stands to a group, by all that it was asked for."""
 
 
 def unknown(packet: object) -> AssertionError:

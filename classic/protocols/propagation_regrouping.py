@@ -26,7 +26,18 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from classic.protocols.process import CAUSALLY, TOTALLY, Addressed, Deliver, Effect, Message, Regrouping, Send, unknown
+from classic.protocols.process import (
+    CAUSALLY,
+    TOTALLY,
+    Addressed,
+    Deliver,
+    Effect,
+    Message,
+    Regrouping,
+    Send,
+    Standing,
+    unknown,
+)
 from classic.protocols.propagation_tree import Down, Hand, PropagationTree
 from classic.protocols.setup import NO_FAULTS, Assumption, Setup
 from sequencing.errors import UsageError
@@ -119,6 +130,15 @@ class PropagationRegrouping(Regrouping):
         self.outstanding.append(interest)
         self.send(self.registrar, interest)
         return self._finish_step()
+
+    def standing(self, group: str) -> Standing:
+        """The last request that names the group decides, until it is fulfilled."""
+        for interest in reversed(self.outstanding):
+            if group in interest.leaves:
+                return Standing.OUT
+            if group in interest.joins:
+                return Standing.JOINING
+        return Standing.IN if self.name in self.setup.members(group) else Standing.OUT
 
     def publish(self, message: Message) -> list[Effect]:
         """Publish, but not to a group that this process has asked to leave: in the next epoch it may be no member."""

@@ -33,7 +33,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from dataclasses import dataclass
 
-from classic.protocols.process import Effect, Enter, Halt, Joinable, Message
+from classic.protocols.process import Effect, Enter, Halt, Joinable, Message, Standing
 from classic.protocols.setup import Setup
 from classic.protocols.swap import NOTHING, Chain, Follows, towards
 from sequencing.errors import UsageError
@@ -137,11 +137,20 @@ class TreeMembers(Joinable):
             raise UsageError(f"cannot join at {at!r}: the processes are {', '.join(self.setup.processes)}")
         if not self.link and self.at:
             self.leaving = False  # as it asked since then
+        elif self.link and not self.neighbours:
+            self.leaving = False  # the last member could not leave
         elif self.leaving or not self.link:
             self.at = at if at and at != self.name else self.heir
             if not self.link:
                 self._return()
         return self._finish_step()
+
+    @property
+    def standing(self) -> Standing:
+        """A process that is to come back is joining already while it leaves."""
+        if self.at:
+            return Standing.OUT if self.leaving and not self.link else Standing.JOINING
+        return Standing.IN if self.link and not self.leaving else Standing.OUT
 
     def leave(self) -> list[Effect]:
         """Begin to leave; it takes effect with `Halt`. The last member stays. Outside it takes effect at once."""

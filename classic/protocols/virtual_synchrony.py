@@ -46,7 +46,17 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from classic.protocols.process import EVERYTHING_ONCE, Effect, Guarantee, Halt, Install, Joinable, Message, unknown
+from classic.protocols.process import (
+    EVERYTHING_ONCE,
+    Effect,
+    Guarantee,
+    Halt,
+    Install,
+    Joinable,
+    Message,
+    Standing,
+    unknown,
+)
 from classic.protocols.setup import Assumption
 
 
@@ -129,6 +139,13 @@ class VirtualSynchrony(Joinable):
         """Ask to become a member."""
         self.send_all((p for p in self.setup.processes if p != self.name), Join())
         return self._finish_step()
+
+    @property
+    def standing(self) -> Standing:
+        """A process that was removed never comes back."""
+        if self.halted:
+            return Standing.OUT
+        return Standing.IN if self.view else Standing.JOINING
 
     def leave(self) -> list[Effect]:
         """Leave, and stop."""

@@ -40,6 +40,7 @@ from classic.protocols.process import (
     Regrouping,
     Scheduled,
     Send,
+    Standing,
 )
 from classic.protocols.setup import Assumption, Setup
 from classic.protocols.wire import decode, encode
@@ -176,6 +177,8 @@ class ClassicClient:
         self._tasks: list[asyncio.Task[None]] = []
         self._stopped: Halt | None = None
         """Why this process is a member no longer, and cannot be one again."""
+        self._changes = 0
+        """Requests to join and to leave that the machine has not been given yet."""
         self.absent: dict[str, float] = {}
         """Processes of groups of this one that have not been heard of for `ABSENT_S`: for how many seconds by now."""
 
@@ -253,12 +256,44 @@ class ClassicClient:
             raise UsageError(
                 f"{self.name} cannot join at {at!r}: name another one of {', '.join(self.setup.processes)}"
             )
-        self._inbox.put_nowait(Change(joins=True, at=at))
+        self._ask(Change(joins=True, at=at))
+
+    async def joined(self, group: str = "") -> None:
+        """Wait until this process is a member, after `join` or `regroup`; returns at once if it is.
+
+        ``group``: with a protocol for several groups. Raises `NotConnected` if the process ends first, and `UsageError`
+        if it was asked to leave meanwhile.
+        """
+        while self._changes or (standing := self._standing(group)) is Standing.JOINING:
+            self._require_running()
+            self._changed.clear()
+            await self._changed.wait()
+        self._require_running()
+        if standing is Standing.OUT:
+            raise UsageError(f"{self.name} was asked to leave {group or 'the group'} before it was in")
+
+    def _standing(self, group: str) -> Standing:
+        if isinstance(self._machine, Regrouping):
+            return self._machine.standing(group)
+        assert isinstance(self._machine, Joinable), "checked when it was asked for"
+        return self._machine.standing
+
+    def _require_running(self) -> None:
+        for task in self._tasks:
+            if task.done() and not task.cancelled():
+                task.result()
+        if self._stopped is not None or not self._tasks:
+            why = "it was closed" if self._stopped is None else self._stopped.reason
+            raise NotConnected(f"{self.name} takes part no longer: {why}")
+
+    def _ask(self, change: Change) -> None:
+        self._changes += 1
+        self._inbox.put_nowait(change)
 
     def leave(self) -> None:
         """Leave in good order; `Halt` is delivered when it has taken effect. Raises as `join` does."""
         self._require_joinable()
-        self._inbox.put_nowait(Change(joins=False))
+        self._ask(Change(joins=False))
 
     def regroup(self, *, joins: Iterable[str] = (), leaves: Iterable[str] = ()) -> None:
         """Ask to join and leave groups, with a protocol for several groups that change; raises `UsageError` if not."""
@@ -273,7 +308,7 @@ class ClassicClient:
             )
         for groups, joining in ((tuple(joins), True), (tuple(leaves), False)):
             if groups:
-                self._inbox.put_nowait(Change(joins=joining, groups=groups))
+                self._ask(Change(joins=joining, groups=groups))
 
     def _require_joinable(self) -> None:
         if not isinstance(self._machine, Joinable):
@@ -339,7 +374,10 @@ class ClassicClient:
         """The only task that touches the machine: one thing after another, its packets sent before the next."""
         await self._carry_out(self._machine.start())
         while True:
-            await self._carry_out(self._take(await self._inbox.get()))
+            item = await self._inbox.get()
+            effects = self._take(item)
+            self._changes -= isinstance(item, Change)
+            await self._carry_out(effects)
 
     def _take(self, item: Packet | Alarm | Message | Suspicion | Change) -> list[Effect]:
         match item:

@@ -119,10 +119,12 @@ class ProtocolClient:
     async def subscribe(self, *regions: str, since: int | str | None = None, at: str = "") -> None:
         """Check that this process is in regions: their members were given to `gamecast.connect`.
 
-        With a protocol whose groups change, a process that is not in a group asks to join it. It is a member some time
-        later, and does not get messages published before that. ``at``: the process that it asks, with a protocol for
-        one group; one that has left passes the request on, as long as it is open. Raises `UsageError` for regions of
-        other processes only, for an unknown ``at``, and for ``since``: there is no history to replay.
+        With a protocol whose groups change, a process that is not in a group asks to join it, and this returns when it
+        is a member: what any member publishes from then on is delivered here. That takes the other members' answers.
+        ``at``: the process that it asks, with a protocol for one group; one that has left passes the request on, as
+        long as it is open. Raises `UsageError` for regions of other processes only, for an unknown ``at``, for
+        ``since``, as there is no history to replay, and if `unsubscribe` is called meanwhile; raises `NotConnected` if
+        the process is closed or removed first.
         """
         self._working()
         if since is not None:
@@ -130,11 +132,13 @@ class ProtocolClient:
         for region in map(check_region, regions):
             if issubclass(self._kind, protocols.Regrouping):
                 self._working().regroup(joins=[region])
+                await self._working().joined(region)
             elif self.name in self.setup.members(region) and not self._left:
                 continue
             elif issubclass(self._kind, protocols.Joinable):
                 self._working().join(at)
                 self._left = False
+                await self._working().joined()
             else:
                 raise UsageError(
                     f"{self.name} is not in {region}, and who is in a group is fixed with a classic protocol: name it "

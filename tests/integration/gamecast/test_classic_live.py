@@ -533,3 +533,92 @@ async def test_publishing_needs_an_open_process_and_a_group_of_its_own() -> None
             await cast.publish("river", 1)
         with pytest.raises(UsageError, match="no group"):
             await cast.publish("sea", 1)
+
+
+FOUNDERS = ["a", "b", "c"]
+
+
+def joining(protocol: str, network: str, names: str = "abcd") -> list[gamecast.ProtocolClient]:
+    """Return the connections of three founders and of one more, in memory."""
+    return [
+        gamecast.connect(
+            "memory://", name=name, protocol=protocol, processes=[*"abcd"], groups={"g": FOUNDERS}, network=network
+        )
+        for name in names
+    ]
+
+
+async def payloads_of(cast: gamecast.ProtocolClient, count: int) -> list[object]:
+    found: list[object] = []
+    while len(found) < count:
+        if isinstance(item := await anext(cast), gamecast.Event):
+            found.append(item.payload)
+    return found
+
+
+JOINING = ("arrow-joining", "combining-joining", "virtual-synchrony", "propagation-regrouping")
+
+
+@pytest.mark.parametrize("protocol", JOINING)
+async def test_what_is_published_right_after_a_join_is_delivered(protocol: str) -> None:
+    a, b, c, d = joining(protocol, uuid4().hex)
+    async with a, b, c, d, patience(10):
+        await d.subscribe("g")
+        await c.publish("g", 1)
+        await b.publish("g", 2)
+        assert sorted(map(str, await payloads_of(d, 2))) == ["1", "2"]
+        await d.subscribe("g")  # it is a member already
+
+
+@pytest.mark.parametrize("protocol", ["arrow-joining", "combining-joining", "propagation-regrouping"])
+async def test_a_join_that_calls_off_a_leave_returns_when_the_process_is_a_member(protocol: str) -> None:
+    a, b, c, d = joining(protocol, uuid4().hex)
+    async with a, b, c, d, patience(10):
+        await d.subscribe("g")
+        for number in range(5):
+            for cast in (d, a):
+                await cast.unsubscribe("g")
+                await cast.subscribe("g")
+            await b.publish("g", number)
+            assert [await payloads_of(cast, 1) for cast in (a, d)] == [[number]] * 2
+
+
+async def test_the_last_member_stays_one_when_it_joins_after_it_could_not_leave() -> None:
+    [a] = (
+        gamecast.connect(
+            "memory://", name="a", protocol="arrow-joining", processes=["a", "b"], groups={"g": ["a"]}, network="last"
+        ),
+    )
+    async with a, patience(10):
+        await a.unsubscribe("g")
+        await a.subscribe("g")
+        await a.publish("g", 1)
+        assert await payloads_of(a, 1) == [1]
+
+
+@pytest.mark.parametrize("protocol", JOINING)
+async def test_closing_ends_a_wait_to_be_in(protocol: str) -> None:
+    [d] = joining(protocol, uuid4().hex, "d")
+    async with patience(10):
+        await d.open()
+        subscribing = asyncio.create_task(d.subscribe("g"))  # the others are not there to answer
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert not subscribing.done()
+        await d.close()
+        with pytest.raises(NotConnected):
+            await subscribing
+
+
+async def test_a_process_that_is_removed_or_leaves_before_it_is_in_waits_no_more() -> None:
+    async with patience(10):
+        for protocol, error in (("virtual-synchrony", NotConnected), ("propagation-regrouping", UsageError)):
+            [d] = joining(protocol, uuid4().hex, "d")
+            async with d:
+                subscribing = asyncio.create_task(d.subscribe("g"))
+                for _ in range(5):
+                    await asyncio.sleep(0)
+                assert not subscribing.done()
+                await d.unsubscribe("g")
+                with pytest.raises(error):
+                    await subscribing
