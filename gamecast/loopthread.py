@@ -4,7 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 import threading
+
+from sequencing.errors import UsageError
+
+
+def _is_patched() -> bool:
+    """Return whether gevent has put greenlets in the place of threads."""
+    monkey = sys.modules.get("gevent.monkey")
+    return monkey is not None and bool(monkey.is_module_patched("threading"))
+
+
+WAS_PATCHED = _is_patched()
+"""At import: locks that were made before gevent patches block the whole thread, with all of its greenlets."""
 
 
 class SharedLoop:
@@ -19,6 +32,12 @@ class SharedLoop:
         self._running: tuple[asyncio.AbstractEventLoop, threading.Thread] | None = None
 
     def enter(self) -> asyncio.AbstractEventLoop:
+        """Return the running loop, for one user more. Raises `UsageError` if gevent patched after this was imported."""
+        if _is_patched() is not WAS_PATCHED:
+            raise UsageError(
+                "gevent patched this process after gamecast was imported, so its greenlets would block each other for "
+                "good: call gevent.monkey.patch_all(), or import locust, before importing gamecast"
+            )
         with self._lock:
             if self._running is None:
                 loop = asyncio.new_event_loop()

@@ -154,3 +154,38 @@ def test_a_fork_is_told_that_the_connection_is_not_its_own_and_may_open_another(
     assert "is a fork" in publishing, done
     assert "is a fork" in closing
     assert taken == "[1, 3]"
+
+
+GREENLETS = """
+import gevent
+from gamecast import blocking
+{patch_late}
+
+def play(number):
+    with blocking.connect("memory://greenlets", name=f"player-{{number}}") as client:
+        client.subscribe("forest")
+        client.publish("forest", number)
+        return bool(client.fetch(timeout=10))
+
+players = [gevent.spawn(play, number) for number in range(4)]
+gevent.joinall(players)
+print({{player.value if player.successful() else str(player.exception) for player in players}})
+"""
+PATCH = "from gevent import monkey; monkey.patch_all()"
+
+
+@pytest.mark.parametrize(
+    ("patch_early", "patch_late", "said"),
+    [(PATCH, "", "{True}"), ("", PATCH, "before importing gamecast"), ("", "", "{True}")],
+    ids=["patched before", "patched after", "not patched"],
+)
+def test_greenlets_share_connections_or_are_told_to_patch_before_importing(
+    patch_early: str, patch_late: str, said: str
+) -> None:
+    program = patch_early + GREENLETS.format(patch_late=patch_late)
+    if not patch_early and not patch_late:
+        program = program.replace("range(4)", "range(1)")  # unpatched greenlets block each other by design
+    ran = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=scaled(60), check=False
+    )
+    assert said in ran.stdout, ran.stderr
