@@ -77,12 +77,15 @@ def checked_handler(handler: One) -> One:
     return handler
 
 
-def checked_regions(regions: Iterable[str], call: str) -> set[str]:
-    """Return the regions that were passed to a call one by one; raises `InvalidName`."""
-    for region in regions:
-        if isinstance(region, (list, tuple, set, frozenset, dict)):
-            raise InvalidName(f"{call} takes regions one by one, not a {type(region).__name__}: put a * before it")
-    return set(map(check_region, regions))
+def checked_regions(regions: Iterable[str | Iterable[str]], call: str) -> set[str]:
+    """Return the regions that were passed to a call, one by one or as lists; raises `InvalidName`."""
+    found: set[str] = set()
+    for given in regions:
+        if isinstance(given, Mapping):
+            raise InvalidName(f"{call} takes regions, or a list of them, not a {type(given).__name__}")
+        is_one = isinstance(given, (str, bytes)) or not isinstance(given, Iterable)
+        found.update(map(check_region, (given,) if is_one else given))
+    return found
 
 
 def pairs_of(given: Iterable[tuple[One, Other]], call: str, what: str) -> list[tuple[One, Other]]:

@@ -15,7 +15,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar, Unpack
 
-from gamecast.arguments import check_take
+from gamecast.arguments import check_take, checked_regions
 from gamecast.client.client import Client, SomeCallback
 from gamecast.client.configuration import ConnectOptions, configured
 from gamecast.client.history import ReplayOrder, Since
@@ -99,7 +99,7 @@ class BlockingClient:
 
     def subscribe(
         self,
-        *regions: str,
+        *regions: str | Iterable[str],
         since: Since | None = None,
         order: ReplayOrder = "common",
         state: bool = False,
@@ -116,15 +116,17 @@ class BlockingClient:
 
         return self._wait(looking())
 
-    def unsubscribe(self, *regions: str) -> None:
+    def unsubscribe(self, *regions: str | Iterable[str]) -> None:
         """Unsubscribe from regions: after it has returned, none of their events is delivered."""
 
+        left = checked_regions(regions, "unsubscribe")
+
         async def unsubscribing() -> None:
-            await self._client.unsubscribe(*regions)
+            await self._client.unsubscribe(left)
             with self._handing_over:
                 self._leaves += 1
-                self._left.update(dict.fromkeys(regions, self._leaves))
-                kept = [*_but_of(self._current, lambda region: region in regions)]
+                self._left.update(dict.fromkeys(left, self._leaves))
+                kept = [*_but_of(self._current, lambda region: region in left)]
                 self._current.clear()
                 self._current.extend(kept)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Generator
 from dataclasses import asdict
 from types import TracebackType
 from typing import Any, Self, Unpack
@@ -22,7 +23,7 @@ def share(
     url: str | None = None,
     **options: Unpack[NetworkOptions],
 ) -> Shared:
-    """Share sockets among connections of this process. Open the result with ``async with`` or ``await shared.open()``.
+    """Share sockets among connections of this process. Open the result with ``async with`` or ``await``.
 
     Each connection made with `Shared.connect` has its own name, regions and guarantees, as one of `gamecast.connect`
     has. The connections share sockets, and frames that several of them need are read once. Options are those of
@@ -106,6 +107,10 @@ class Shared:
                 await self._network.close()  # ends the embedded servers, too
             else:
                 await close_until(began + CLOSE_S_MAX, self._network.close())
+
+    def __await__(self) -> Generator[Any, None, Self]:
+        """As `open`."""
+        return self.open().__await__()
 
     async def __aenter__(self) -> Self:
         return await self.open()

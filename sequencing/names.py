@@ -26,7 +26,10 @@ _NODE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
 def check_region(region: object) -> str:
     """Return ``region`` if it may name a region, else raise `InvalidName`."""
-    return _check(region, "region")
+    checked = _check(region, "region")
+    if "*" in checked:
+        raise InvalidName(f"a region must not contain '*', which is reserved for patterns: {region!r}")
+    return checked
 
 
 def check_connection_name(name: object) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
 from types import TracebackType
@@ -206,13 +206,15 @@ class Client:
 
     async def subscribe(
         self,
-        *regions: str,
+        *regions: str | Iterable[str],
         since: Since | None = None,
         order: ReplayOrder = "common",
         state: bool = False,
         presence: Mapping[str, Any] | Literal["watch"] | None = None,
     ) -> dict[str, str]:
         """Follow regions, at any time; returns when everything published from now on will be delivered.
+
+        ``regions``: one by one, or in lists. All of them have names: a pattern like ``e:*`` is refused.
 
         Returns region → the position after which its events come: with those of the last events that were taken, it is
         from where another connection of this name goes on, when given as ``since`` of one call.
@@ -312,7 +314,7 @@ class Client:
                     roster[item.name] = item.before
         return roster
 
-    async def unsubscribe(self, *regions: str) -> None:
+    async def unsubscribe(self, *regions: str | Iterable[str]) -> None:
         """Follow these regions no more: when this has returned, nothing of them is delivered.
 
         With ``ordering="causal"`` what was published in them has to come back first, or what is published next could
@@ -320,10 +322,11 @@ class Client:
         `Unreachable` if it takes too long; the regions stay subscribed then.
         """
         self._working()
-        with self._calls.leaving(frozenset(checked_regions(regions, "unsubscribe"))):
-            await self._leave(regions)
+        left = frozenset(checked_regions(regions, "unsubscribe"))
+        with self._calls.leaving(left):
+            await self._leave(left)
 
-    async def _leave(self, regions: tuple[str, ...]) -> None:
+    async def _leave(self, regions: frozenset[str]) -> None:
         if self._presences is not None:
             await self._presences.leave(regions)
         await self._working()[1].unsubscribe(regions)
@@ -626,6 +629,10 @@ class Client:
     def recording(self) -> RecordingStatistics | None:
         """Return what is recorded and what could not be, None where nothing is; also after closing."""
         return self._recorder.statistics() if self._recorder is not None else None
+
+    def __await__(self) -> Generator[Any, None, Self]:
+        """As `open`."""
+        return self.open().__await__()
 
     async def __aenter__(self) -> Self:
         return await self.open()

@@ -43,7 +43,7 @@ def connect(
     protocol: str | None = None,
     **options: Any,
 ) -> Client | ProtocolClient:
-    """Return a connection to a network; it opens with ``async with``, or with ``await connection.open()``.
+    """Return a connection to a network; it opens with ``async with``, or with ``await``.
 
     ``url``: ``redis://``, ``rediss://`` or ``unix://`` (the control Redis), ``redis+sentinel://HOST:PORT,…/SERVICE`` or
     ``redis+cluster://HOST:PORT,…`` (wherever it is now), ``memory://NAME`` (this process), ``embedded://`` or

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Iterable
 from functools import lru_cache, partial
 from typing import Any
 
@@ -121,7 +122,7 @@ class Updating:
         if self._to_send.regions:
             self._send_soon()
 
-    def left(self, regions: tuple[str, ...]) -> None:
+    def left(self, regions: Iterable[str]) -> None:
         """Hear that regions were left."""
         self._received.drop(regions)
 

@@ -40,6 +40,12 @@ def test_what_would_make_a_key_or_a_log_line_ambiguous_is_refused(
         check(name)
 
 
+def test_a_region_is_no_pattern_and_a_connection_may_have_any_printable_name() -> None:
+    with pytest.raises(InvalidName, match=r"reserved for patterns: 'e:\*'"):
+        check_region("e:*")
+    assert check_connection_name("e:*") == "e:*"
+
+
 @pytest.mark.parametrize("name", ["n1", "7", "eu-west_1.a", "N" * 64])
 def test_a_node_is_named_by_letters_digits_and_a_few_signs(name: str) -> None:
     assert check_node_name(name) == name
