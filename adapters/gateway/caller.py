@@ -97,8 +97,8 @@ class Caller:
             waits = [limits.idle_timeout_s - (now - self._heard_at), limits.session_s - (now - self._begun_at)]
             if waits[-1] <= 0:
                 raise Ended(Close.GOING_AWAY, "the session has reached its maximum age: connect again")
-            if self.grant.expires_at_s is not None:
-                waits.append(self.grant.expires_at_s - time.time())
+            if (left_s := self.grant.seconds_left(limits.token_leeway_s)) is not None:
+                waits.append(left_s)
                 if waits[-1] <= 0:
                     raise Ended(Close.EXPIRED, "the token has expired: send a hello with a new token before it expires")
             if waits[0] <= 0:

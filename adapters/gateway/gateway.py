@@ -119,10 +119,9 @@ class Gateway:
         self.taps: list[Tap] = []
         """Called with what sessions and event streams deliver."""
 
-    @staticmethod
-    def seconds_left(grant: Grant) -> float | None:
-        """Return how many seconds a grant stays valid, None if it does not expire."""
-        return None if grant.expires_at_s is None else max(0.0, grant.expires_at_s - time.time())
+    def seconds_left(self, grant: Grant) -> float | None:
+        """Return how many seconds a grant is still accepted, None if it does not expire."""
+        return grant.seconds_left(self.settings.limits.token_leeway_s)
 
     def new_id(self, kind: str) -> str:
         """Return an id for logs."""

@@ -50,6 +50,10 @@ class Grant:
     sessions_max: int | None = None
     claims: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
+    def seconds_left(self, leeway_s: float) -> float | None:
+        """Return how many seconds it is still accepted, None if it does not expire."""
+        return None if self.expires_at_s is None else max(0.0, self.expires_at_s + leeway_s - time.time())
+
     def require_name(self, name: str) -> str:
         """Return a name if the token's holder may use it; raises `Refusal`."""
         if self.subject != ANYBODY and name != self.subject and not name.startswith(self.subject + SEPARATOR):

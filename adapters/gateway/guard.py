@@ -117,7 +117,8 @@ class Guard:
             return before
         if isinstance(self._keys, KeyUrl):
             await self._look_for_key(token, self._keys)
-        verified = verify(token, self._keys.keys(), self._audience)
+        leeway_s = self._settings.limits.token_leeway_s
+        verified = verify(token, self._keys.keys(), self._audience, leeway_s=leeway_s)
         if self._revocations.refuses(verified.grant):
             raise Refusal(Code.UNAUTHORIZED, "this token was revoked", status=401)
         if verified.once_until_s is not None:

@@ -75,6 +75,8 @@ class GatewayLimits:
 
     Then it is closed with 1001 and may reconnect.
     """
+    token_leeway_s: float = 5.0
+    """How long a token is still accepted after it expired, for clocks that differ; 0: not at all."""
     keep_s: float = 15.0
     """How long the session of a disconnected client stays parked. A client that comes back later gets a replay."""
     kept_sessions_max: int = 1_000
@@ -106,7 +108,7 @@ class GatewayLimits:
 
     def __post_init__(self) -> None:
         for name in self.__slots__:
-            if not getattr(self, name) > 0:
+            if not (getattr(self, name) > 0 or (name == "token_leeway_s" and getattr(self, name) == 0)):
                 raise UsageError(f"{name} must be positive, not {getattr(self, name)!r}")
 
 

@@ -37,7 +37,6 @@ RSA_BITS_MIN = 2048
 AUDIENCE = "gamecast"
 SECRET_BYTES_MIN = 32
 TOKEN_LETTERS_MAX = 8_192
-LEEWAY_S = 5
 LATEST_S = 253_402_300_799
 """The end of the year 9999: users who mean "never" give larger numbers than clocks support."""
 NAME_ROOM_BYTES = 48
@@ -224,8 +223,11 @@ class Verified:
     once_until_s: float | None
 
 
-def verify(token: str, keys: Keys, audience: str = AUDIENCE) -> Verified:
-    """Return what a token grants; raises `Refusal` with the reason, which reveals nothing about keys."""
+def verify(token: str, keys: Keys, audience: str = AUDIENCE, *, leeway_s: float = 0.0) -> Verified:
+    """Return what a token grants; raises `Refusal` with the reason, which reveals nothing about keys.
+
+    ``leeway_s``: how far the clock of the signer of the token may be ahead or behind.
+    """
     if len(token) > TOKEN_LETTERS_MAX:
         raise _refused("the token is too long")
     try:
@@ -244,7 +246,7 @@ def verify(token: str, keys: Keys, audience: str = AUDIENCE) -> Verified:
             key.verifying,
             algorithms=[key.algorithm],
             audience=audience,
-            leeway=LEEWAY_S,
+            leeway=leeway_s,
             options={"require": ["exp", "aud", "sub"], "strict_aud": False},
         )
     except jwt.ExpiredSignatureError as error:
@@ -262,7 +264,7 @@ def verify(token: str, keys: Keys, audience: str = AUDIENCE) -> Verified:
     if claims.get("once") and not grant.token_id:
         raise _refused("a single-use token needs an id (jti)")
     assert grant.expires_at_s is not None
-    return Verified(grant, grant.expires_at_s + LEEWAY_S if claims.get("once") else None)
+    return Verified(grant, grant.expires_at_s + leeway_s if claims.get("once") else None)
 
 
 def is_signed_by(token: str, keys: Keys) -> bool:

@@ -240,6 +240,7 @@ export class Client {
   #heardAt = 0; #askedAt = 0; #patienceMs = 0; #beatAt = 0; #heartbeatMs = HEARTBEAT_MS; #beating; #retry = null; #failure = null;
   #limits = {};
   #trouble = null;           // why the last attempt to connect failed
+  #badToken = null;          // why the last token was refused, until one is accepted
   #online = () => this.#wake();
 
   constructor(urls, options = {}) {
@@ -529,6 +530,7 @@ export class Client {
     for (const id of [...this.#joining.keys()]) this.#sayJoin(id, since);
     const waiting = [...this.#publishes.values()].sort((one, other) => other.sent - one.sent);
     this.#ready = true;
+    this.#badToken = null;
     this.#openedAt = Date.now();
     this.#beating.unref?.();
     for (const entry of waiting) this.#sayPublish(entry);
@@ -781,7 +783,10 @@ export class Client {
     if (code === 4001 || code === 4010) {
       const error = failure(code === 4010 ? "expired" : "unauthorized", reason || "no good token");
       if (typeof this.#options.token !== "function") return this.#end(error);
-      if (code === 4001) this.#report(error);
+      if ((code === 4001 || !wasReady) && error.message !== this.#badToken) {
+        this.#badToken = error.message;
+        this.#report(error);
+      }
     }
     if (wasReady) {
       for (const waiting of [this.#joining, this.#publishes]) {

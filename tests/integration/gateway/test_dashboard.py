@@ -289,10 +289,11 @@ async def test_who_watches_is_let_go_when_the_token_expires(redis_server: Embedd
 async def test_a_viewer_whose_token_has_just_expired_is_told_so_and_not_let_in_again_for_a_moment(
     redis_server: EmbeddedServer, tmp_path: Path
 ) -> None:
-    """Requests accept a token for some seconds longer, because clocks differ; a stream ends at the second."""
+    """Without the leeway for clocks that differ."""
     url, keys, token = redis_server.url, *signing(tmp_path)
+    extensions = (dashboard(url, interval_s=SOON_S),)
     async with (
-        running_gateway(url, keys=keys, extensions=(dashboard(url, interval_s=SOON_S),)) as running,
+        running_gateway(url, keys=keys, extensions=extensions, token_leeway_s=0) as running,
         aiohttp.ClientSession() as client,
     ):
         headers = {"Authorization": f"Bearer {token(watch=True, lifetime_s=1)}"}

@@ -129,6 +129,26 @@ async def test_a_forged_and_an_expired_token_are_refused(guarded: Running, keys_
     assert (error["code"], code) == ("expired", 4010)
 
 
+@pytest.mark.parametrize("leeway_s", [0.0, 60.0])
+async def test_an_expired_token_has_the_same_leeway_over_http_and_in_sessions(
+    leeway_s: float, shared_redis: EmbeddedServer, keys_file: Path
+) -> None:
+    async with running_gateway(shared_redis.url, token_leeway_s=leeway_s, keys=KeyFile(keys_file)) as running:
+        late = minted(keys_file, lifetime_s=0.01)  # until the second that has begun
+        await asyncio.sleep(1)
+        async with (
+            aiohttp.ClientSession(headers={"Authorization": f"Bearer {late}"}) as client,
+            client.get(running.url + "/v1/regions/arena%2F1/events") as response,
+        ):
+            assert response.status == (200 if leeway_s else 401)
+        if not leeway_s:
+            assert (await refused_hello(running.url, token=late))[1] == 4010
+            return
+        async with Socket.open(running.url, token=late) as socket:
+            await socket.say(type="ping", id=1)
+            await socket.hear("pong")
+
+
 async def test_a_session_ends_when_its_token_expires_unless_it_is_renewed(guarded: Running, keys_file: Path) -> None:
     async with (
         Socket.open(guarded.url, token=minted(keys_file, lifetime_s=2), name="alice~1") as ends,

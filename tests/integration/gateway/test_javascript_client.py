@@ -310,6 +310,28 @@ CASES: dict[str, tuple[str, Any]] = {
             "asked": 3,
         },
     ),
+    "a token that is refused is reported once, until another one is accepted": (
+        """
+        const errors = [];
+        let isGood = false;
+        Server.answer.hello = (server) => {
+          if (isGood) server.say({ type: "welcome", name: "~bo", heartbeat_ms: 20000, limits: {} });
+          else server.close(4001, "the token's signature is wrong");
+        };
+        const game = open({ token: () => "bad" });
+        game.on("error", ({ code, message }) => errors.push([code, message]));
+        await until(() => Server.all.length > 3);
+        out.once = errors.length;
+        isGood = true;
+        await until(() => game.status === "open");
+        isGood = false;
+        const before = Server.all.length;
+        Server.last.close(4001, "the token's signature is wrong");
+        await until(() => Server.all.length > before + 2);
+        out.errors = errors;
+        """,
+        {"once": 1, "errors": [["unauthorized", "the token's signature is wrong"]] * 2},
+    ),
     "without a handler an error is written to the console": (
         """
         const game = open({ token: () => { throw new Error("no session"); } });
