@@ -12,6 +12,7 @@ from typing import Any, get_overloads
 
 import gamecast
 import gamecast.blocking
+import gamecast.classic
 import gamecast.client.configuration
 import gamecast.client.history
 import gamecast.event
@@ -35,7 +36,7 @@ ERRORS = """\
 that an error belongs to; `except` a kind to catch all errors of that kind.
 """
 
-CONNECTING = "connect", "Client", "Authority", "share", "Shared", "ProtocolClient"
+CONNECTING = "connect", "Client", "Authority", "share", "Shared"
 ITEMS = (
     "Event",
     "JointEvent",
@@ -80,7 +81,7 @@ def _sections() -> Iterator[str]:
     for name, module in ALIASES.items():
         yield from _alias(module, name)
     yield from _errors()
-    for module in (gamecast.blocking, gamecast.testing):
+    for module in (gamecast.blocking, gamecast.classic, gamecast.testing):
         yield f"## {module.__name__}\n"
         yield _prose(module)
         for name in _names(module):

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from gamecast.client.configuration import Limits, WhenBehind, WhenFull
     from gamecast.client.connecting import connect
     from gamecast.client.history import ReplayOrder
-    from gamecast.client.protocolclient import ProtocolClient
     from gamecast.client.watching import PublishFailure, Status
     from gamecast.errors import (
         AuthenticationFailed,
@@ -96,7 +95,6 @@ __all__ = [
     "PlanError",
     "Presence",
     "ProcessFailed",
-    "ProtocolClient",
     "PublishFailure",
     "PublishUncertain",
     "Receipt",
@@ -136,7 +134,6 @@ _MODULES = {
     "Limits": "client.configuration",
     "Ordering": "client.configuration",
     "Presence": "event",
-    "ProtocolClient": "client.protocolclient",
     "PublishFailure": "client.watching",
     "Receipt": "event",
     "Recording": "recording.options",

@@ -2,47 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Unpack, overload
+from typing import Unpack
 
 from gamecast.client.client import Client
 from gamecast.client.configuration import ConnectOptions, configured
-from sequencing.errors import UsageError
-
-if TYPE_CHECKING:
-    from gamecast.client.protocolclient import ProtocolClient
 
 
-@overload
-def connect(
-    url: str | None = None,
-    *,
-    protocol: None = None,
-    **options: Unpack[ConnectOptions],
-) -> Client: ...
-
-
-@overload
-def connect(
-    url: str | None = None,
-    *,
-    name: str,
-    protocol: str,
-    processes: Sequence[str] = (),
-    groups: Mapping[str, Iterable[str]] | None = None,
-    tree: Sequence[tuple[str, str]] = (),
-    open_groups: bool = False,
-    network: str = "default",
-) -> ProtocolClient: ...
-
-
-def connect(
-    url: str | None = None,
-    *,
-    name: str | None = None,
-    protocol: str | None = None,
-    **options: Any,
-) -> Client | ProtocolClient:
+def connect(url: str | None = None, **options: Unpack[ConnectOptions]) -> Client:
     """Return a connection to a network; it opens with ``async with``, or with ``await``.
 
     ``url``: ``redis://``, ``rediss://`` or ``unix://`` (the control Redis), ``redis+sentinel://HOST:PORT,…/SERVICE`` or
@@ -65,20 +31,6 @@ def connect(
     receives and delivers. Several connections may record into one. Needs the extra ``recording``. A full disk never
     makes the game wait: see `Client.recording`.
 
-    ``protocol``: run a classic protocol instead of the sequencing network, by its name in the catalogue, over mailboxes
-    on one server. Then ``name`` is needed, and everybody says the same ``groups`` (region → members) or, for one group
-    of all, ``processes``; ``tree``, ``open_groups`` and ``network``: see `gamecast.client.classicconnection.connect`.
-    A protocol is refused when something it assumes is missing; the error names the protocols that would fit.
-
     Raises `UsageError` and its kinds at once when an argument cannot be right; does not block.
     """
-    if protocol is None:
-        return Client(configured(url, name=name, **options))
-    if name is None:
-        raise UsageError("with a classic protocol every process has a name that the others know: give name=…")
-    from gamecast.client.protocolclient import ProtocolClient  # and thirty protocols: only when one is asked for
-
-    try:
-        return ProtocolClient(url, name=name, protocol=protocol, **options)
-    except TypeError as error:
-        raise UsageError(f"connect() has no such option with a protocol: {error}") from error
+    return Client(configured(url, **options))

@@ -1,6 +1,6 @@
-"""A connection that runs a classic protocol: what `gamecast.connect(…, protocol="isis")` returns.
+"""A connection that runs a classic protocol: what `gamecast.classic.connect` returns.
 
-    groups = {"forest": ["a", "b"], "river": ["a", "b", "c"]} async with gamecast.connect(url, name="a",
+    groups = {"forest": ["a", "b"], "river": ["a", "b", "c"]} async with gamecast.classic.connect(url, name="a",
     protocol="isis-overlapping", groups=groups) as client: await client.publish("forest", {"type": "spell"}) async for
     event in client: ...
 
@@ -56,7 +56,7 @@ class ProtocolClient:
         open_groups: bool = False,
         network: str = "default",
     ) -> None:
-        """Use `gamecast.connect`."""
+        """Use `gamecast.classic.connect`."""
         self._url = checked_url(default_url() if url is None else url)
         parts = urlsplit(self._url)
         if parts.scheme not in SCHEMES or (parts.scheme == "embedded" and parts.query):
@@ -97,7 +97,7 @@ class ProtocolClient:
     async def open(self) -> Self:
         """Begin to take part; messages that other processes have sent before are available."""
         if self._opened:
-            raise UsageError("a connection opens once: make another one with gamecast.connect()")
+            raise UsageError("a connection opens once: make another one with gamecast.classic.connect()")
         self._opened = True
         if urlsplit(self._url).scheme == "embedded":
             self._url = (await self._stack.enter_async_context(EmbeddedServer())).url

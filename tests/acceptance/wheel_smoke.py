@@ -9,6 +9,7 @@ from pathlib import Path
 
 import gamecast
 import gamecast.analytics
+import gamecast.classic
 import gamecast.loadtest
 
 FLAT_NAMES = {
@@ -34,6 +35,8 @@ def main() -> None:
     assert (package / "py.typed").is_file(), "py.typed is missing: type checkers would ignore the annotations"
     assert gamecast.analytics.TABLE_OF["deliveries"] in gamecast.analytics.TABLES
     assert "GameServerUser" in dir(gamecast.loadtest)
+    process = gamecast.classic.connect("memory://smoke", name="a", protocol="isis", processes=["a", "b"])
+    assert isinstance(process, gamecast.classic.ProtocolClient)
     heavy = {"gevent", "locust", "pyarrow", "pyspark"} & sys.modules.keys()
     assert not heavy, f"imported before it is needed: {sorted(heavy)}"
     asyncio.run(receive_what_is_published())

@@ -21,6 +21,7 @@ from classic.executions.journal import Journal
 from classic.protocols.catalogue import PROTOCOLS
 from classic.protocols.process import Deliver, Install, Message, Process
 from classic.protocols.setup import Assumption, Setup
+from gamecast.classic import ProtocolClient, connect
 from gamecast.client import classicconnection as classic
 from gamecast.errors import NotConnected, OtherSideError, UnknownScheme, Unreachable, UsageError
 from laboratory.protocols.executionlog import read_execution
@@ -158,7 +159,7 @@ async def test_five_operating_system_processes_keep_what_every_protocol_declares
 async def test_connect_runs_a_protocol_with_the_calls_of_a_cast(shared_redis: EmbeddedServer) -> None:
     groups = {"forest": ["p1", "p2"], "river": ["p1", "p2", "p3"]}
     p1, p2, p3 = (
-        gamecast.connect(shared_redis.url, name=name, protocol="isis-overlapping", groups=groups, network=uuid)
+        connect(shared_redis.url, name=name, protocol="isis-overlapping", groups=groups, network=uuid)
         for uuid in [uuid4().hex]
         for name in FIVE[:3]
     )
@@ -190,8 +191,8 @@ async def test_who_has_died_or_never_came_is_named_on_the_connection_and_in_the_
     url, network = "memory://" if kind == "memory" else shared_redis.url, uuid4().hex
     groups = {"forest": ["p1", "p2", "p3"], "river": ["p3", "p4"]}
 
-    def cast(name: str) -> gamecast.ProtocolClient:
-        return gamecast.connect(url, name=name, protocol="two-phase", groups=groups, network=network)
+    def cast(name: str) -> ProtocolClient:
+        return connect(url, name=name, protocol="two-phase", groups=groups, network=network)
 
     async with cast("p1") as p1, patience(30):
 
@@ -214,7 +215,7 @@ async def test_who_has_died_or_never_came_is_named_on_the_connection_and_in_the_
 async def test_a_process_joins_where_the_first_founder_has_left_and_that_one_comes_back(protocol: str) -> None:
     names, network = ["p1", "p2", "p3"], uuid4().hex
 
-    async def next_payload(cast: gamecast.ProtocolClient) -> object:
+    async def next_payload(cast: ProtocolClient) -> object:
         item = await anext(cast)
         assert isinstance(item, gamecast.Event)
         return item.payload
@@ -222,7 +223,7 @@ async def test_a_process_joins_where_the_first_founder_has_left_and_that_one_com
     async with AsyncExitStack() as stack, patience(20):
         p1, p2, p3 = [
             await stack.enter_async_context(
-                gamecast.connect(
+                connect(
                     "memory://",
                     name=name,
                     protocol=protocol,
@@ -259,7 +260,7 @@ async def test_processes_join_and_leave_a_tree_while_everybody_publishes(
     changed = asyncio.Event()
     published = 0
 
-    async def listen(cast: gamecast.ProtocolClient) -> None:
+    async def listen(cast: ProtocolClient) -> None:
         async for event in cast:
             assert isinstance(event, gamecast.Event)
             seen[cast.name].append((event.sender, event.payload))
@@ -268,7 +269,7 @@ async def test_processes_join_and_leave_a_tree_while_everybody_publishes(
     async with AsyncExitStack() as stack:
         casts = {
             name: await stack.enter_async_context(
-                gamecast.connect(
+                connect(
                     shared_redis.url,
                     name=name,
                     protocol=protocol,
@@ -314,7 +315,7 @@ def _leaving(number: int) -> set[str]:
 
 
 async def test_who_cannot_join_or_leave_is_told_which_protocols_can() -> None:
-    async with gamecast.connect("memory://", name="p1", protocol="arrow", processes=["p1", "p2"]) as cast:
+    async with connect("memory://", name="p1", protocol="arrow", processes=["p1", "p2"]) as cast:
         with pytest.raises(UsageError, match="leave groups with propagation-regrouping"):
             await cast.unsubscribe("all")
     async with classic.connect("memory://", name="p1", protocol="arrow", processes=["p1", "p2"]) as process:
@@ -326,7 +327,7 @@ async def test_processes_join_and_leave_groups_of_propagation_trees(shared_redis
     """p3 comes into the forest and goes again; meanwhile p1 and p2 publish to it without a pause of their own."""
     network, groups = uuid4().hex, {"forest": ["p1", "p2"], "river": ["p2", "p3"]}
     p1, p2, p3 = (
-        gamecast.connect(shared_redis.url, name=name, protocol="propagation-regrouping", groups=groups, network=network)
+        connect(shared_redis.url, name=name, protocol="propagation-regrouping", groups=groups, network=network)
         for name in FIVE[:3]
     )
     async with p1, p2, p3, patience(20):
@@ -364,9 +365,9 @@ async def test_a_protocol_in_this_process_and_one_on_a_private_server() -> None:
         for url in ("memory://here", "embedded://"):
             async with AsyncExitStack() as stack:
                 two = FIVE[:2]
-                one = gamecast.connect(url, name="p1", protocol="arrow", processes=two)
+                one = connect(url, name="p1", protocol="arrow", processes=two)
                 await stack.enter_async_context(one)
-                other = gamecast.connect(one.url, name="p2", protocol="arrow", processes=two)
+                other = connect(one.url, name="p2", protocol="arrow", processes=two)
                 await stack.enter_async_context(other)
                 await other.publish("all", 7)
                 seen = [await next_event(cast) for cast in (one, other)]
@@ -500,17 +501,13 @@ async def test_networks_in_memory_are_told_apart_by_name() -> None:
 
 def test_a_protocol_that_does_not_fit_is_refused_and_what_would_fit_is_named() -> None:
     with pytest.raises(UsageError, match=r"there is one group.*central.*isis-overlapping, .* would fit"):
-        gamecast.connect("memory://", name="p1", protocol="isis", groups=REGIONS)
-    with pytest.raises(UsageError, match="give name="):
-        gamecast.connect("memory://", protocol="isis", processes=FIVE)  # type: ignore[call-overload]
+        connect("memory://", name="p1", protocol="isis", groups=REGIONS)
     with pytest.raises(UsageError, match="give processes="):
-        gamecast.connect("memory://", name="p1", protocol="isis")
-    with pytest.raises(UsageError, match="no such option with a protocol"):
-        gamecast.connect(  # type: ignore[call-overload]
-            "memory://", name="p1", protocol="isis", processes=FIVE, when_full="wait"
-        )
+        connect("memory://", name="p1", protocol="isis")
+    with pytest.raises(UsageError, match=r"connect\(\) has no option processes"):
+        gamecast.connect("memory://", name="p1", protocol="isis", processes=FIVE)  # type: ignore[call-arg]
     with pytest.raises(UnknownScheme, match="one server"):
-        gamecast.connect("embedded://?nodes=3", name="p1", protocol="isis", processes=FIVE)
+        connect("embedded://?nodes=3", name="p1", protocol="isis", processes=FIVE)
 
 
 def test_wrong_use_is_refused_with_its_cure() -> None:
@@ -538,17 +535,15 @@ async def test_publishing_needs_an_open_process_and_a_group_of_its_own() -> None
 FOUNDERS = ["a", "b", "c"]
 
 
-def joining(protocol: str, network: str, names: str = "abcd") -> list[gamecast.ProtocolClient]:
+def joining(protocol: str, network: str, names: str = "abcd") -> list[ProtocolClient]:
     """Return the connections of three founders and of one more, in memory."""
     return [
-        gamecast.connect(
-            "memory://", name=name, protocol=protocol, processes=[*"abcd"], groups={"g": FOUNDERS}, network=network
-        )
+        connect("memory://", name=name, protocol=protocol, processes=[*"abcd"], groups={"g": FOUNDERS}, network=network)
         for name in names
     ]
 
 
-async def payloads_of(cast: gamecast.ProtocolClient, count: int) -> list[object]:
+async def payloads_of(cast: ProtocolClient, count: int) -> list[object]:
     found: list[object] = []
     while len(found) < count:
         if isinstance(item := await anext(cast), gamecast.Event):
@@ -585,7 +580,7 @@ async def test_a_join_that_calls_off_a_leave_returns_when_the_process_is_a_membe
 
 async def test_the_last_member_stays_one_when_it_joins_after_it_could_not_leave() -> None:
     [a] = (
-        gamecast.connect(
+        connect(
             "memory://", name="a", protocol="arrow-joining", processes=["a", "b"], groups={"g": ["a"]}, network="last"
         ),
     )

@@ -10,6 +10,7 @@ import pytest
 
 import gamecast
 import gamecast.blocking
+import gamecast.classic
 from adapters.embedded.server import EmbeddedServer, EmbeddedServers
 from adapters.redis.leadercontrol import LeaderControl
 from gamecast import Client, Receipt
@@ -139,7 +140,7 @@ def test_a_blocking_connection_waits_for_the_receipts(redis_server: EmbeddedServ
 
 async def test_a_classic_protocol_takes_events_together_too() -> None:
     url = memory_url()
-    async with gamecast.connect(url, name="p1", protocol="fifo", processes=["p1"]) as client:
+    async with gamecast.classic.connect(url, name="p1", protocol="fifo", processes=["p1"]) as client:
         [group] = client.setup.groups
         assert [receipt.sequence for receipt in await client.publish_batch([(group, 1), (group, 2)])] == [1, 2]
         with pytest.raises(gamecast.PartlyPublished):

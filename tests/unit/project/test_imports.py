@@ -117,7 +117,7 @@ def test_everything_that_connecting_takes_is_loaded_when_connect_is_looked_up(ad
 
 
 def test_a_name_that_few_need_is_loaded_when_it_is_asked_for() -> None:
-    asked = loaded_by("import gamecast; gamecast.share; gamecast.ProtocolClient; gamecast.Recording")
+    asked = loaded_by("import gamecast.classic; gamecast.share; gamecast.classic.ProtocolClient; gamecast.Recording")
     assert {"gamecast.sharing", "gamecast.client.protocolclient", "gamecast.recording.options"} <= asked
     assert not top_level(asked) & HEAVY
 
