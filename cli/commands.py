@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from difflib import get_close_matches
 from importlib import import_module
 from typing import Any
 
@@ -86,7 +87,9 @@ class Commands(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command that the arguments name; for a former name, fail with the current one."""
+        """Find the command that the arguments name; for a former or misspelt name, fail with the right one."""
         if args and (now := self._moved.get(args[0])) is not None:
             ctx.fail(f"`{ctx.command_path} {args[0]}` is now `{now}`.")
+        if args and args[0] not in self._lines and (near := get_close_matches(args[0], self._lines)):
+            ctx.fail(f"No such command {args[0]!r}. Did you mean {' or '.join(map(repr, near))}?")
         return super().resolve_command(ctx, args)

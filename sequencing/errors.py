@@ -105,7 +105,7 @@ class NotAllowed(AuthenticationFailed):
 
 
 class UnsupportedServer(OtherSideError):
-    """The Redis server is older than 6.2, which gamecast needs."""
+    """The server is older than Redis 6.2, which gamecast needs, or no Redis."""
 
 
 class OutOfMemory(OtherSideError):

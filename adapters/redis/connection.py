@@ -79,6 +79,8 @@ _HANGS = "it hangs, is stopped, or is overloaded"
 _ENDS_CONNECTION = "Protocol error"
 """What Redis answers to a request that it does not read, as one that is too large, before it closes the connection."""
 
+_HTTP = 'got "H"'
+"""What hiredis says of an answer that begins with ``HTTP/1.1``."""
 _NO_ROOM = re.compile(r"(?:^|-)(MISCONF|OOM) ")
 """An error without a class in redis-py. Redis 6.2 has it inside the message if it refuses a script's first write."""
 
@@ -509,6 +511,11 @@ class RedisConnection:
                     "long, or exceeds its proto-max-bulk-len (512 MiB by default) or client-query-buffer-limit"
                 )
             return Unreachable(f"nothing answers at {where} ({said}): is a server running there?")
+        if isinstance(error, exceptions.InvalidResponse) and _HTTP in str(error):
+            return UnsupportedServer(
+                f"no Redis answers at {where}: it answers HTTP, as a gateway does. Give the URL of the network's "
+                "control Redis"
+            )
         return NetworkError(f"talking to Redis at {where} failed: {error!r}")
 
 

@@ -11,12 +11,13 @@ import pytest
 import redis
 from redis import exceptions
 
+import gamecast
 from adapters.embedded.server import EmbeddedServer
 from adapters.redis.connection import RedisConnection
 from adapters.redis.places import connection_to
 from adapters.redis.pushes import COME_BYTES_MAX, LONE_READS, MESSAGES_MAX, Pushes
 from adapters.redis.wire import Wire
-from sequencing.errors import Unreachable
+from sequencing.errors import Unreachable, UnsupportedServer
 from tests.patience import patience
 
 
@@ -155,3 +156,16 @@ async def test_a_reader_that_is_behind_joins_at_once(redis_server: EmbeddedServe
         client.publish(channel, b"last")
         assert await pushes.next(1) == [(channel, b"last")]
     await pushes.close()
+
+
+async def test_a_server_of_http_is_refused_as_no_redis() -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1)
+        writer.write(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n")
+        await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server, patience(10):
+        port = server.sockets[0].getsockname()[1]
+        with pytest.raises(UnsupportedServer, match=rf"no Redis answers at redis://127.0.0.1:{port}: it answers HTTP"):
+            await gamecast.connect(f"redis://127.0.0.1:{port}", name="a").open()

@@ -175,4 +175,19 @@ def test_a_wrong_command_is_refused_without_loading_any() -> None:
         [sys.executable, "-m", "gamecast", "demoo"], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert done.returncode == 2
-    assert "demoo" in done.stderr
+    assert "'demoo'. Did you mean 'demo'?" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["staus"], "'staus'. Did you mean 'status'?"),
+        (["lab", "simulat"], "'simulat'. Did you mean 'simulate'?"),
+        (["xyzzy"], "No such command 'xyzzy'."),
+    ],
+)
+def test_a_misspelt_command_is_refused_with_the_name_that_is_near(words: list[str], said: str) -> None:
+    result = CliRunner().invoke(cli, words)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert said in result.stderr
+    assert ("Did you mean" in result.stderr) is ("Did you mean" in said)
