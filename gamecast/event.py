@@ -185,6 +185,16 @@ class Presence:
         """Its place in the region, ``epoch-sequence``."""
         return f"{self.epoch}-{self.sequence}"
 
+    def fold(self, roster: dict[str, Any]) -> None:
+        """Change a roster of the region, name → what it says of itself, by this arrival or leave.
+
+        Begin with a copy of `State.present`: then it is who is there at this item, whatever was taken with it.
+        """
+        if self.is_here:
+            roster[self.name] = self.info
+        else:
+            roster.pop(self.name, None)
+
     def __repr__(self) -> str:
         return f"Presence({self.region!r}, {self.name!r}, is_here={self.is_here}, info={self.info!r})"
 

@@ -299,7 +299,9 @@ class Client:
             await self._presences_for((), None, info).arrive([region], info)
 
     def present(self, region: str) -> dict[str, Any]:
-        """Return who is in a region, name → what it says of itself, as of what was taken.
+        """Return who is in a region, name → what it says of itself, as of all that was taken.
+
+        While you handle what `fetch` returned, that is the end of the batch: see `Presence.fold`.
 
         Raises `UsageError` unless the region is subscribed to with ``presence``.
         """

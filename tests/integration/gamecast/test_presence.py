@@ -114,6 +114,27 @@ async def test_the_roster_is_as_of_what_was_taken(network: Network) -> None:
     assert rosters == [{"ana": {"at": 1}}, {"ana": {"at": 1}}, {}]
 
 
+async def test_a_roster_is_folded_item_by_item_of_what_was_fetched_at_once(network: Network) -> None:
+    ana, bo = await network.connect("ana"), await network.connect("bo")
+    await bo.subscribe("forest", presence={"nick": "Bo"})
+    await ana.subscribe("forest", presence={"nick": "Ana"})
+    await bo.unsubscribe("forest")
+    await bo.subscribe("forest", presence={"nick": "Bo the second"})
+    taken: list[gamecast.Item] = []
+    while len(taken) < 4:
+        taken += await ana.fetch(timeout=10)
+    assert ana.present("forest") == {"bo": {"nick": "Bo the second"}, "ana": {"nick": "Ana"}}
+    state, *items = taken
+    assert isinstance(state, State)
+    rosters = [dict(state.present["forest"])]
+    for item in items:
+        assert isinstance(item, Presence)
+        rosters.append({**rosters[-1]})
+        item.fold(rosters[-1])
+    bos, anas = {"bo": {"nick": "Bo"}}, {"ana": {"nick": "Ana"}}
+    assert rosters == [bos, bos | anas, anas, anas | {"bo": {"nick": "Bo the second"}}]
+
+
 async def test_a_newer_connection_of_the_name_is_one_that_arrives(network: Network) -> None:
     watcher = await network.connect("watcher")
     await watcher.subscribe("forest", presence="watch")
