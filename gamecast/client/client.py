@@ -241,7 +241,7 @@ class Client:
 
         Raises `InvalidName`, `Superseded`, and `Unreachable` when that takes longer than ``subscribe_timeout_s``: the
         regions stay asked for, and another call waits on; but to begin with their state, unsubscribe first. Raises
-        `BufferFull` when too many events come meanwhile that nobody takes. With ``since``, raises `UnknownPosition` for
+        `BufferFull` when too many events come meanwhile, untaken. With ``since``, raises `UnknownPosition` for
         one that the network never gave, and `UnorderedHistory`, unless ``order="any"``, for regions of which no
         subscriber had both while events came. Then nothing is subscribed to.
         """
@@ -341,7 +341,7 @@ class Client:
     async def declare_overlaps(self, overlaps: Iterable[tuple[str, str]]) -> None:
         """Declare pairs of regions that some subscribers will have both of: of a grid, cells that lie side by side.
 
-        They are ordered from now on, whoever is there. In a network where overlaps are expected, who walks from one
+        They are ordered from now on, used or not. In a network where overlaps are expected, who walks from one
         of them into another joins in place; all that somebody has at once and that was not expected takes a new epoch,
         as it does everywhere. Declared is declared: there is no way back, and saying it again changes nothing. Returns
         when the network knows; what follows takes some time. Raises `InvalidName`, and `UsageError` for a region
@@ -409,7 +409,7 @@ class Client:
     def publish_nowait(
         self, region: Regions, payload: Any, *, key: str | None = None, only_if: OnlyIf = NO_CONDITION
     ) -> None:
-        """Publish an event and forget it: nothing is returned, and nobody has to wait.
+        """Publish an event and forget it: nothing is returned, and nothing waits.
 
         `Statistics.refused_events` counts those that were not published, or may not have been, and `on_publish_error`
         tells of them. Raises at once for what can never be published, and `BufferFull`. ``key``, ``only_if``: see
