@@ -59,7 +59,7 @@ def spark() -> Iterator[SparkSession]:
     arguments = " ".join(f"--conf {name}={value}" for name, value in settings.items())
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("PYSPARK_SUBMIT_ARGS", f"{arguments} pyspark-shell")
-        session = open_spark("local[2]", memory="1g")
+        session = open_spark("local[2]", memory="2g")
     yield session
     session.stop()
 

@@ -22,7 +22,7 @@ def java_version() -> int:
 
 
 # Of jobs that take milliseconds, most of the time would go to the compiler that makes code fast for hours.
-os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC")
 
 HAS_JAVA = java_version() >= 17
 NO_JAVA = "Spark needs Java 17 or newer: ./dev setup installs it"

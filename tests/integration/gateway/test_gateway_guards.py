@@ -209,7 +209,7 @@ async def test_regions_are_read_and_written_as_the_token_says(guarded: Running, 
     [
         ("arena/../lobby", "must not be empty, '.' or '..'"),
         ("arena/..", "must not be empty, '.' or '..'"),
-        ("arena/*", "must not contain *"),
+        ("arena/*", "reserved for patterns"),
         ("arena/[1]", "must not contain [ ]"),
         ("arena/?", "must not contain ?"),
         ("ａrena/1", "normal form NFKC"),

@@ -43,7 +43,7 @@ def test_ordinary_regions_are_taken(region: str) -> None:
         ("/arena", "must not be empty"),
         ("arena//1", "must not be empty"),
         ("arena/", "must not be empty"),
-        ("arena/*", "must not contain *"),
+        ("arena/*", "reserved for patterns"),
         ("arena/?", "must not contain ?"),
         ("arena/[ab]", "must not contain [ ]"),
         ("arena\\1", "must not contain \\"),

@@ -1,6 +1,6 @@
 """One process of classic protocols, as an operating-system process: publishes, delivers, writes execution logs.
 
-    python -m tests.integration.classic_player URL NETWORK NAME DIRECTORY
+    python -m tests.laboratory.integration.classic_player URL NETWORK NAME DIRECTORY
 
 Reads names of protocols, a line each, and runs one after the other, until its standard input ends; says ``done`` when
 it has delivered everything, and takes part for the others until the next line comes. Logs are PROTOCOL.NAME.jsonl.

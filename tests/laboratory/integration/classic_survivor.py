@@ -1,6 +1,6 @@
 """One process of a classic protocol whose peers are killed: publishes, delivers, writes an execution log.
 
-    python -m tests.integration.classic_survivor URL NETWORK PROTOCOL NAME LOG
+    python -m tests.laboratory.integration.classic_survivor URL NETWORK PROTOCOL NAME LOG
 
 Says ``ready`` when it is open. It publishes until it reads ``stop``, then delivers until its standard input ends. A
 line ``suspect NAME`` is a report that a process has crashed. Each line of the log is written before what comes next.

@@ -17,7 +17,7 @@ from classic.executions.guarantees import violations
 from classic.protocols.catalogue import PROTOCOLS
 from classic.protocols.setup import Assumption
 from laboratory.protocols.executionlog import read_execution
-from tests.integration.classic_survivor import FIVE
+from tests.laboratory.integration.classic_survivor import FIVE
 from tests.patience import patience
 
 KILLED = ("p1", "p3")
@@ -31,7 +31,7 @@ async def players(url: str, protocol: str, folder: Path) -> AsyncIterator[dict[s
     network, root = uuid4().hex, Path(__file__).parents[3]
     started = {
         name: await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "tests.integration.classic_survivor"),
+            *(sys.executable, "-m", "tests.laboratory.integration.classic_survivor"),
             *(url, network, protocol, name, str(folder / f"{name}.jsonl")),
             cwd=root,
             env={**os.environ, "PYTHONPATH": str(root)},

@@ -26,7 +26,7 @@ from gamecast.client import classicconnection as classic
 from gamecast.errors import NotConnected, OtherSideError, UnknownScheme, Unreachable, UsageError
 from laboratory.protocols.executionlog import read_execution
 from tests.events import next_event, take
-from tests.integration.classic_player import EACH as EACH_OF_PLAYERS
+from tests.laboratory.integration.classic_player import EACH as EACH_OF_PLAYERS
 from tests.patience import patience
 
 FIVE = ("p1", "p2", "p3", "p4", "p5")
@@ -120,7 +120,7 @@ async def test_five_operating_system_processes_keep_what_every_protocol_declares
     network, root = uuid4().hex, Path(__file__).parents[3]
     players = [
         await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "tests.integration.classic_player"),
+            *(sys.executable, "-m", "tests.laboratory.integration.classic_player"),
             *(shared_redis.url, network, process, str(tmp_path)),
             cwd=root,
             env={**os.environ, "PYTHONPATH": str(root)},
