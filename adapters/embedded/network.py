@@ -70,7 +70,7 @@ class EmbeddedNetwork(RedisNetwork):
         Raises `ExtraMissing` for several nodes without a planner: at first, no other process could lead.
         """
         if self._node_count > 1:
-            require("planner", "a network of several nodes of one's own", told="embedded")
+            require("planner", "a network of several nodes of one's own")
         await self._servers.start_async()
         if self.users:
             try:

@@ -39,7 +39,7 @@ def main() -> None:
     gamecast.connect("redis://127.0.0.1:1", name="bare")
     assert asyncio.run(served()) == "door opens"
     assert "gamecast[planner]" in refused("memory://bare?nodes=2")
-    assert "gamecast[embedded]" in refused("embedded://?nodes=2")
+    assert "gamecast[planner]" in refused("embedded://?nodes=2")
     command = Path(sys.executable).with_name("gamecast")
     told = subprocess.run([command, "--version"], capture_output=True, text=True, check=False)
     assert told.returncode == 2, told

@@ -183,7 +183,7 @@ async def test_who_waits_goes_on_once_somebody_leads(two_nodes: str) -> None:
 async def test_a_network_that_only_this_process_could_lead_is_refused_at_once() -> None:
     memory, embedded = (await run(BASE_ONLY + ALONE))[0]
     assert memory.endswith("pip install 'gamecast[planner]'")
-    assert embedded.endswith("pip install 'gamecast[embedded]'")
+    assert embedded.endswith("pip install 'gamecast[planner]'")
 
 
 def test_nobody_leads_is_a_kind_of_the_plan_s_errors_that_may_pass() -> None:
