@@ -19,7 +19,7 @@ from laboratory.bench.analytics_cluster import cluster
 from tests.integration.spark_session import needs_spark
 from tests.patience import scaled
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 SCRIPT = "from gamecast.cli.analyze import analyze\nanalyze()\n"
 
 

@@ -20,7 +20,7 @@ from analytics.jobs.analysis import analyse
 from analytics.session.reading import read_sources
 from analytics.session.synthetic import write_session
 from launcher.ending import BROKEN
-from tests.integration.analytics.test_analytics_streaming import WORLD
+from tests.analytics.test_analytics_streaming import WORLD
 from tests.integration.spark_session import needs_spark
 from tests.patience import scaled, slowness
 
