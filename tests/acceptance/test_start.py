@@ -108,11 +108,6 @@ def test_the_tests_of_the_page_pass(folder: Path) -> None:
     assert re.search(rf"^{re.escape(SHOWN[command].strip())} in ", done.stdout, re.MULTILINE), done.stdout
 
 
-def test_mypy_accepts_every_program(folder: Path) -> None:
-    options = ("--strict", "--follow-imports=silent", "--config-file=", f"--cache-dir={folder / 'cache'}")
-    check([sys.executable, "-m", "mypy", *options, *PROGRAMS], folder)
-
-
 def test_pyright_accepts_every_program(folder: Path) -> None:
     (folder / "pyrightconfig.json").write_text('{"typeCheckingMode": "strict"}', encoding="utf-8")
     check([sys.executable, "-m", "basedpyright", "--pythonpath", sys.executable], folder)

@@ -209,7 +209,7 @@ async def run_to_its_end(client: Client) -> None:
         pass
 
 
-@pytest.mark.parametrize("kind", ["redis", "redis-3", "shared-3"])
+@pytest.mark.parametrize("kind", ["redis-3", "shared-3"])
 @pytest.mark.usefixtures("impatience")
 async def test_players_that_are_killed_and_stopped_leave_once_and_for_all(kind: str) -> None:
     """All watchers have one order and one roster at each position; an event of a stay comes within that stay."""

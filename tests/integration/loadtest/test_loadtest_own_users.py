@@ -157,7 +157,7 @@ class Page:
         return sum(int(row[2]) for row in rows if row[0] == "deliver")
 
 
-@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("workers", [2])
 def test_each_start_on_the_page_is_a_run_of_its_own(network: str, mine: Path, tmp_path: Path, workers: int) -> None:
     port, master = free_port(), free_port()
     command = locust(
