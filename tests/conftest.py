@@ -25,7 +25,7 @@ pytest_plugins = ["tests.fixtures"]
 
 WORKERS_A_CORE = 3
 """One of them for tests that compute: see `tests.side_by_side`."""
-YIELDING = 10
+YIELDING = 3
 _LIMIT = pytest.StashKey[Any]()
 
 
