@@ -25,7 +25,7 @@ CORE = (
 )
 UNIT = (
     *("node", "node_scenarios", "relay", "replay", "delivery", "subscriber", "publisher", "manager", "expected"),
-    *("outgoing", "history", "redis_record", "compact", "shared_news", "record", "transition", "manager_asks"),
+    *("outgoing", "history", "compact", "shared_news", "record", "transition", "manager_asks"),
     *("grants", "own_deliveries", "outbox", "silence"),
 )
 PROPERTY = "causal_waits", "replays", "shadow_sets"
@@ -72,12 +72,6 @@ def main() -> int:
         KNOWN.write_bytes(orjson.dumps([[name, test] for name, test in (read_known() | found).items()]))
 
     judge = Judge(mutants, options.jobs, known, save)
-    folders = [
-        *(str(next((ROOT / "tests/unit").rglob(f"test_{name}.py"))) for name in UNIT),
-        *(f"tests/property/test_{name}.py" for name in PROPERTY),
-    ]
-    if not options.unit:
-        folders += [f"tests/simulation/{name}" for name in WORLDS]
     quiet = (
         "-q",
         "-q",
@@ -89,10 +83,19 @@ def main() -> int:
         "-o",
         "addopts=--import-mode=importlib",
     )
-    status = pytest.main([*folders, *quiet], plugins=[judge])
+    status = pytest.main([*tests_of(unit_only=options.unit), *quiet], plugins=[judge])
     if status not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
         return int(status)
     return report(judge, excused, stale, time.monotonic() - began_s)
+
+
+def tests_of(*, unit_only: bool) -> list[str]:
+    """Return the tests that judge, as pytest takes them. Raises `FileNotFoundError` for a file that is not there."""
+    files = {file.stem: str(file.relative_to(ROOT)) for file in (ROOT / "tests/unit").rglob("test_*.py")}
+    if gone := sorted(name for name in UNIT if f"test_{name}" not in files):
+        raise FileNotFoundError(f"tests/unit has no {gone}")
+    chosen = [files[f"test_{name}"] for name in UNIT] + [f"tests/property/test_{name}.py" for name in PROPERTY]
+    return chosen if unit_only else chosen + [f"tests/simulation/{name}" for name in WORLDS]
 
 
 def read_known() -> dict[Name, str]:
