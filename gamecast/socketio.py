@@ -17,8 +17,8 @@ from typing import Any
 
 from gamecast.client.configuration import configured
 from gamecast.event import Event, Gap, Item
-from gamecast.lasting import LastingClient
-from sequencing.errors import GamecastError, InvalidName
+from gamecast.lasting import UNKNOWN, LastingClient
+from sequencing.errors import GamecastError, InvalidName, UsageError
 from sequencing.extras import needed_by
 from sequencing.names import check_region
 
@@ -40,6 +40,8 @@ REOPEN_S = 1.0
 class _Room:
     """A room of a namespace, as this process follows it."""
 
+    namespace: str
+    room: Any
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     users: int = 0
     """How many calls have or want the lock."""
@@ -50,8 +52,9 @@ class GamecastManager(AsyncPubSubManager):  # type: ignore[misc]  # python-socke
     """The client manager of `socketio.AsyncServer`: events of several rooms come to all servers in one order.
 
     ``url``: the network, as `gamecast.connect` takes it. ``channel``: begins the names of its regions; the same in all
-    servers. ``write_only``, ``logger`` and ``json``: as of `socketio.AsyncRedisManager`. Further options are those of
-    `gamecast.connect`.
+    servers. ``lost_event``: an event for the clients of a room of which events may be lost, because Redis came back
+    without its data, say. ``write_only``, ``logger`` and ``json``: as of `socketio.AsyncRedisManager`. Further options
+    are those of `gamecast.connect`.
     """
 
     name = "gamecast"
@@ -63,17 +66,28 @@ class GamecastManager(AsyncPubSubManager):  # type: ignore[misc]  # python-socke
         write_only: bool = False,
         logger: Any = None,
         json: Any = None,
+        *,
+        lost_event: str | None = None,
         **options: Any,
     ) -> None:
         super().__init__(channel=channel, write_only=write_only, logger=logger, json=json)
         self._connection = url, {"publish_timeout_s": PUBLISH_TIMEOUT_S} | options
         configured(url, **options)  # refuses wrong options at once
+        self.lost_event = lost_event
         self._client: LastingClient | None = None
         self._opening = asyncio.Lock()
         self._draining: asyncio.Task[None] | None = None
         self._followed: dict[str, _Room] = {}
         self._own: dict[str, str] = {}
         """Region that is followed → the position of the last event that this process has published there."""
+
+    def set_server(self, server: Any) -> None:
+        """Work for this server. Raises `UsageError` for a `socketio.Server`, which does not await what it calls."""
+        if not server.is_asyncio_based():
+            raise UsageError(
+                "GamecastManager is for socketio.AsyncServer: the calls of a socketio.Server would do nothing"
+            )
+        super().set_server(server)
 
     async def can_disconnect(self, sid: str, namespace: str) -> Any:
         """Return whether a client is of this server; if not, ask the server that it is of to disconnect it."""
@@ -177,11 +191,12 @@ class GamecastManager(AsyncPubSubManager):  # type: ignore[misc]  # python-socke
             await self.close()
 
     async def _deliver(self, item: Item) -> None:
-        if isinstance(item, Gap):
-            logger.warning("messages of %s are lost: %s", item.region, item.reason)
-        if not isinstance(item, Event):
+        if not isinstance(item, Event | Gap):
             return
         try:
+            if isinstance(item, Gap):
+                await self._note_lost(item)
+                return
             message = self.json.loads(item.payload)
             method, is_own = message["method"], message.get("host_id") == self.host_id
             if method == "emit":
@@ -200,6 +215,21 @@ class GamecastManager(AsyncPubSubManager):  # type: ignore[misc]  # python-socke
                 await self._handle_leave_room(message)
         except Exception:  # one message that cannot be handled must not stop the others
             logger.exception("a message of %s cannot be handled", item.region)
+
+    async def _note_lost(self, gap: Gap) -> None:
+        if gap.epoch != UNKNOWN:
+            logger.warning("messages of %s are lost: %s", gap.region, gap.reason)
+        self._own.pop(gap.region, None)
+        found = self._followed.get(gap.region)
+        if found is not None and self.lost_event is not None:
+            await super()._handle_emit(
+                {
+                    "event": self.lost_event,
+                    "data": {"room": found.room, "reason": gap.reason},
+                    "namespace": found.namespace,
+                    "room": found.room,
+                }
+            )
 
     async def _opened(self) -> LastingClient:
         async with self._opening:
@@ -222,7 +252,7 @@ class GamecastManager(AsyncPubSubManager):  # type: ignore[misc]  # python-socke
     async def _following(self, namespace: str, room: Any) -> AsyncIterator[None]:
         """Follow a room's region in this context, and afterwards if a client of this server is in the room."""
         region = self._region(namespace, room)
-        found = self._followed.setdefault(region, _Room())
+        found = self._followed.setdefault(region, _Room(namespace, room))
         found.users += 1
         try:
             async with found.lock:

@@ -21,8 +21,8 @@ import msgpack
 
 from gamecast.channels.mailboxes import Mailboxes
 from gamecast.channels.workqueue import QueueFull, WorkQueue
-from gamecast.event import Event, Gap, Presence, State
-from gamecast.lasting import LastingClient
+from gamecast.event import Gap, Presence, State
+from gamecast.lasting import UNKNOWN, LastingClient
 from sequencing.errors import GamecastError
 
 logger = logging.getLogger("gamecast.channels")
@@ -74,7 +74,9 @@ class Hub:
         expiry_s: float,
         group_expiry_s: float,
         capacity_of: Callable[[str], int],
+        lost: Callable[[str, str], bytes] | None = None,
     ) -> None:
+        """``lost``: makes a message of a group, and why some of its messages may be lost; None: no channel is told."""
         self.process = process
         self.mailboxes = mailboxes
         self._client = client
@@ -82,6 +84,7 @@ class Hub:
         self._expiry_s = expiry_s
         self._group_expiry_s = group_expiry_s
         self._capacity_of = capacity_of
+        self._lost = lost
         self._groups: dict[str, _Group] = {}
         self._queues: dict[str, WorkQueue] = {}
         self._in_flight: Counter[str] = Counter()
@@ -90,7 +93,13 @@ class Hub:
         self._all_landed.set()
         self._answers: dict[str, asyncio.Event] = {}
         self._opening: asyncio.Task[None] | None = None
+        self._is_open = False
         self._tasks: set[asyncio.Task[Any]] = set()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the client is open, and calls need not wait for it; of any thread."""
+        return self._is_open
 
     async def perform(self, call: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
         """Carry out a call when the client is open; raises what opening it does."""
@@ -104,6 +113,7 @@ class Hub:
         self._start(self._deliver())
         self._start(self._sweep())
         await self._client.subscribe(self._region_of(self.process))
+        self._is_open = True
 
     async def close(self) -> None:
         """End, when the messages that this process has sent to itself have come."""
@@ -226,7 +236,7 @@ class Hub:
         async for item in self._client.items():
             try:
                 if isinstance(item, Gap):
-                    logger.warning("messages of %s are lost: %s", item.region, item.reason)
+                    self._note_lost(item)
                 elif isinstance(item, State):
                     for region in item.values:
                         self._queue(region.removeprefix(queues)).take_in(item)
@@ -235,13 +245,26 @@ class Hub:
                 elif item.region == own:
                     self._take_in(*msgpack.unpackb(item.payload))
                 elif item.region.startswith(groups):
-                    self._fan_out(item.region.removeprefix(groups), item)
+                    self._fan_out(item.region.removeprefix(groups), item.payload)
                 elif item.region.startswith(queues):
                     self._queue(item.region.removeprefix(queues)).take_in(item)
             except Exception as error:  # noqa: BLE001 - whatever another program publishes in our regions
                 logger.warning("a message in %s cannot be read: %s", self._prefix, error)
 
-    def _fan_out(self, group: str, event: Event) -> None:
+    def _note_lost(self, gap: Gap) -> None:
+        if gap.epoch != UNKNOWN:
+            logger.warning("messages of %s are lost: %s", gap.region, gap.reason)
+        kind, _, name = gap.region.removeprefix(f"{self._prefix}:").partition(":")
+        if kind == "group" and self._lost is not None:
+            self._fan_out(name, self._lost(name, gap.reason))
+        elif kind == "channel" and name in self._queues:
+            self._queues[name].forget_own()
+        elif kind == "process":
+            for channel in [*self._in_flight]:
+                del self._in_flight[channel]
+            self._all_landed.set()
+
+    def _fan_out(self, group: str, data: Any) -> None:
         found = self._groups.get(group)
         if found is None:
             return
@@ -251,8 +274,8 @@ class Hub:
         full = 0
         for channel in found.members:
             if owner_of(channel) is None:
-                self._start(self._send_to_queue(channel, event.payload))
-            elif not self.mailboxes.put(channel, event.payload):
+                self._start(self._send_to_queue(channel, data))
+            elif not self.mailboxes.put(channel, data):
                 full += 1
         if full:
             logger.info("%d of %d channels over capacity in group %s", full, len(found.members), group)

@@ -37,8 +37,10 @@ class GamecastChannelLayer(BaseChannelLayer):  # type: ignore[misc]  # Channels 
 
     ``url``: the network, as `gamecast.connect` takes it. ``prefix``: begins the names of its regions. ``expiry``: the
     seconds after which a message that was not received is dropped. ``group_expiry``: the seconds after which a channel
-    leaves a group. ``capacity``: how many messages of a channel may wait, and ``channel_capacity`` the same for the
-    channels whose names match a pattern. Further options are those of `gamecast.connect`.
+    leaves a group. ``lost``: the type of a message that the channels of a group get if some of its messages may be
+    lost, because Redis came back without its data, say. ``capacity``: how many messages of a channel may wait, and
+    ``channel_capacity`` the same for the channels whose names match a pattern. Further options are those of
+    `gamecast.connect`.
 
     It may be used from any thread and event loop: the process has one client, in a thread of its own.
     """
@@ -54,11 +56,13 @@ class GamecastChannelLayer(BaseChannelLayer):  # type: ignore[misc]  # Channels 
         group_expiry: float = 86_400,
         capacity: int = 100,
         channel_capacity: Mapping[Any, int] | None = None,
+        lost: str | None = None,
         **options: Any,
     ) -> None:
         super().__init__(expiry, capacity, self.compile_capacities(dict(channel_capacity or {})))
         self.prefix = prefix
         self.group_expiry = group_expiry
+        self.lost = lost
         self._connection: tuple[str | None, dict[str, Any]] = url, options
         LastingClient(url, **options)  # refuses wrong options at once
         self._lock = threading.Lock()
@@ -92,11 +96,13 @@ class GamecastChannelLayer(BaseChannelLayer):  # type: ignore[misc]  # Channels 
         if owner is not None and owner != hub.process:
             raise TypeError(f"channel {channel!r} is of another process, which alone can receive its messages")
         while True:
-            if owner is None:
+            data = hub.mailboxes.take(channel)
+            if data is None and owner is None:
                 await self._call(lambda hub: hub.join_queue(channel))
                 data = await hub.mailboxes.get(channel, lambda: _soon(loop, hub.claim, channel))
-            else:
-                await self._call(_nothing)  # after `close_connections`, there is no client
+            elif data is None:
+                if not hub.is_open:  # after `close_connections`, there is no client
+                    await self._call(_nothing)
                 data = await hub.mailboxes.get(channel)
             if (message := self._read(channel, data)) is not None:
                 return message
@@ -132,6 +138,9 @@ class GamecastChannelLayer(BaseChannelLayer):  # type: ignore[misc]  # Channels 
         """Return the message that `serialize` was given."""
         found: dict[str, Any] = msgpack.unpackb(message, strict_map_key=False)
         return found
+
+    def _lost_message(self, group: str, reason: str) -> bytes:
+        return self.serialize({"type": self.lost, "group": group, "reason": reason})
 
     def _read(self, channel: str, data: Any) -> dict[str, Any] | None:
         """Return a message, or None for what another program has published in our regions."""
@@ -183,6 +192,7 @@ class GamecastChannelLayer(BaseChannelLayer):  # type: ignore[misc]  # Channels 
                     expiry_s=self.expiry,
                     group_expiry_s=self.group_expiry,
                     capacity_of=self.get_capacity,
+                    lost=self._lost_message if self.lost is not None else None,
                 )
                 self._hub = os.getpid(), shared_loop.enter(), hub
                 atexit.register(self._at_exit)

@@ -46,6 +46,17 @@ class Mailboxes:
             _wake_one(box)
             return True
 
+    def take(self, channel: str) -> bytes | None:
+        """Take the first message of a channel, if there is one and no receiver that waits for it."""
+        with self._lock:
+            box = self._boxes.get(channel)
+            if box is None or box.waiters:
+                return None
+            self._expire(box)
+            message = box.messages.popleft()[1] if box.messages else None
+            self._tidy(channel, box)
+            return message
+
     async def get(self, channel: str, on_wait: Callable[[], None] | None = None) -> bytes:
         """Take the first message of a channel, and wait for one. ``on_wait`` is called whenever it begins to wait."""
         loop = asyncio.get_running_loop()

@@ -86,6 +86,10 @@ class WorkQueue:
                 self._messages[item.key] = item
         self.claim()
 
+    def forget_own(self) -> None:
+        """Wait no more for messages that were sent here: the network has lost them."""
+        self._own.clear()
+
     def claim(self) -> None:
         """Claim messages as long as somebody waits for them here."""
         if self._messages and self._wanted() > 0 and (self._claiming is None or self._claiming.done()):

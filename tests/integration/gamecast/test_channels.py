@@ -394,3 +394,92 @@ async def test_what_another_program_publishes_in_its_regions_stops_nothing(
     await layer.group_send("forest", {"type": "good"})
     async with patience(20):
         assert await layer.receive(channel) == {"type": "good"}
+
+
+@pytest.mark.parametrize("outage_s", [0.0, 0.8])
+async def test_what_is_sent_after_redis_came_back_with_nothing_comes_to_all_in_its_order(
+    layers: Layers, outage_s: float
+) -> None:
+    async with EmbeddedServer(settings={"save": '""'}) as server:
+        workers = [layers(server.url, capacity=10_000, lost="world.lost") for _ in range(3)]
+        channels = [await each.new_channel() for each in workers]
+        for each, channel in zip(workers, channels, strict=True):
+            await each.group_add("forest", channel)
+        server.kill()
+        await asyncio.sleep(outage_s)
+        accepted = [asyncio.create_task(send_on(each, by)) for by, each in enumerate(workers[:2])]
+        await server.restart_async()
+        async with patience(30):
+            sent_by = await asyncio.gather(*accepted)
+        came = [await until_last(each, channel) for each, channel in zip(workers, channels, strict=True)]
+        assert came[0] == came[1] == came[2]
+        for by, sent in enumerate(sent_by):
+            numbers_came = [number for sender, number in came[0] if sender == by]
+            assert numbers_came == sorted({*numbers_came})
+            assert {*sent} <= {*numbers_came}
+        for each in workers:
+            await each.close_connections()
+
+
+async def send_on(layer: GamecastChannelLayer, by: int) -> list[int]:
+    """Send without waiting for 3 s, and return what was accepted; then say that it is over."""
+    accepted: list[int] = []
+
+    async def send(number: int) -> None:
+        with suppress(gamecast.PublishUncertain):  # was under way when Redis ended
+            await layer.group_send("forest", {"type": "world.event", "by": by, "number": number})
+            accepted.append(number)
+
+    async with asyncio.TaskGroup() as sends:
+        for number in range(150):
+            sends.create_task(send(number))
+            await asyncio.sleep(0.02)
+    await layer.group_send("forest", {"type": "over"})
+    return sorted(accepted)
+
+
+async def until_last(layer: GamecastChannelLayer, channel: str) -> list[tuple[int, int]]:
+    """Return what two senders have sent; before it, the consumer was told that something may be lost."""
+    came, over = await receive(layer, channel), 0
+    assert came[0]["type"] == "world.lost"
+    assert came[0]["group"] == "forest"
+    assert "came back without what it knew" in came[0]["reason"]
+    while over < 2:
+        came += await receive(layer, channel)
+        over += came[-1]["type"] == "over"
+    return [(message["by"], message["number"]) for message in came if message["type"] == "world.event"]
+
+
+async def test_a_message_that_is_there_is_received_without_another_thread(
+    layers: Layers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    layer = layers()
+    channel = await layer.new_channel()
+    for number in range(3):
+        await layer.send(channel, {"number": number})
+    async with patience(20):
+        while layer._working()[1].mailboxes.count(channel) < 3:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    with monkeypatch.context() as patched:
+        patched.setattr(layer, "_call", None)
+        for number in range(3):
+            receiving = layer.receive(channel)
+            with pytest.raises(StopIteration) as returned:
+                receiving.send(None)
+            assert returned.value.value == {"number": number}
+
+
+async def test_messages_to_itself_that_the_network_has_lost_fill_no_channel(layers: Layers) -> None:
+    async with EmbeddedServer(settings={"save": '""'}) as server:
+        layer = layers(server.url, capacity=1)
+        channel = await layer.new_channel()
+        hub = layer._working()[1]
+        hub._in_flight[channel] = 1  # as when Redis ends between the receipt and the reader
+        server.kill()
+        await server.restart_async()
+        async with patience(30):
+            while hub._in_flight:  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+            await layer.send(channel, {"type": "fits"})
+            assert await layer.receive(channel) == {"type": "fits"}
+        await layer.close_connections()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
@@ -131,3 +132,51 @@ async def test_what_subscribes_while_it_handles_an_event_waits_for_nothing_and_h
     await client.close()
     async with patience(20):
         await taking
+
+
+async def test_what_waits_for_the_next_session_is_published_in_the_order_of_the_calls(
+    client: LastingClient, url: str
+) -> None:
+    came: list[object] = []
+    taking = asyncio.create_task(payloads(client, came))
+    async with gamecast.connect(url, name="other"):  # keeps the network, which ends with its last client
+        await client.subscribe("forest")
+        publishing: list[asyncio.Task[object]] = []
+        for number in range(300):
+            if number % 100 == 50:
+                faults(url).expire("server")
+            publishing.append(asyncio.create_task(client.publish("forest", number)))
+            await asyncio.sleep(0.001)
+        async with patience(20):
+            await asyncio.gather(*publishing)
+        assert await until(came, 300) == [*range(300)]
+    await client.close()
+    await taking
+
+
+async def test_a_call_that_is_cancelled_while_it_connects_again_leaves_no_region_out(
+    client: LastingClient, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    began, subscribe = asyncio.Event(), client._client.subscribe
+
+    async def slowly(*regions: str, **options: Any) -> dict[str, str]:
+        began.set()
+        await asyncio.sleep(0.05)
+        return await subscribe(*regions, **options)
+
+    came: list[object] = []
+    async with gamecast.connect(url, name="other") as other:
+        await client.subscribe("forest")
+        monkeypatch.setattr(client._client, "subscribe", slowly)
+        faults(url).expire("server")
+        publishing = asyncio.create_task(client.publish("forest", 1))
+        async with patience(20):
+            await began.wait()
+            publishing.cancel()
+            await asyncio.gather(publishing, return_exceptions=True)
+            taking = asyncio.create_task(payloads(client, came))
+            await client.publish("river", 0)
+            await other.publish("forest", 2)
+        assert await until(came, 1) == [2]
+    await client.close()
+    await taking

@@ -97,8 +97,8 @@ async def servers(redis_server: EmbeddedServer) -> AsyncIterator[Servers]:
     """Starts servers of one network."""
     async with AsyncExitStack() as stack:
 
-        async def start(url: str = redis_server.url) -> Server:
-            manager = GamecastManager(url)
+        async def start(url: str = redis_server.url, **options: Any) -> Server:
+            manager = GamecastManager(url, **options)
             stack.push_async_callback(finish, manager)
             return await Server(manager, stack).start()
 
@@ -253,6 +253,55 @@ async def test_a_server_goes_on_when_redis_comes_back_with_nothing(servers: Serv
             assert await one.sio.call("event", "?", to=players[1].sid, timeout=20) == "seen"
         for server in (one, other):
             await finish(server.manager)
+
+
+async def test_what_is_emitted_after_redis_came_back_with_nothing_comes_to_all_in_its_order(servers: Servers) -> None:
+    async with EmbeddedServer(settings={"save": '""'}) as redis:
+        workers = [await servers(redis.url, lost_event="event") for _ in range(3)]
+        players = [await each.client("forest") for each in workers]
+        redis.kill()
+        emitting = [asyncio.create_task(emit_on(each, by)) for by, each in enumerate(workers[:2])]
+        await asyncio.sleep(0.8)
+        await redis.restart_async()
+        async with patience(30):
+            emitted = await asyncio.gather(*emitting)
+            for player in players:
+                while player.came.count("over") < 2:  # noqa: ASYNC110
+                    await asyncio.sleep(0.05)
+        lost = [[event for event in player.came if isinstance(event, dict)] for player in players]
+        for player, told in zip(players, lost, strict=True):
+            assert [event["room"] for event in told] == [None, player.sid, "forest"]
+            assert "came back without what it knew" in told[0]["reason"]
+        came = [[event for event in player.came if isinstance(event, tuple)] for player in players]
+        assert came[0] == came[1] == came[2]
+        for by, sent in enumerate(emitted):
+            numbers = [number for sender, number in came[0] if sender == by]
+            assert numbers == sorted({*numbers})
+            assert {*sent} <= {*numbers}
+        for each in workers:
+            await finish(each.manager)
+
+
+async def emit_on(server: Server, by: int) -> list[int]:
+    """Emit without waiting for 3 s, and return what was accepted; then say that it is over."""
+    accepted: list[int] = []
+
+    async def emit(number: int) -> None:
+        with suppress(gamecast.PublishUncertain):  # was under way when Redis ended
+            await server.sio.emit("event", (by, number), room="forest")
+            accepted.append(number)
+
+    async with asyncio.TaskGroup() as emits:
+        for number in range(150):
+            emits.create_task(emit(number))
+            await asyncio.sleep(0.02)
+    await server.sio.emit("event", "over", room="forest")
+    return sorted(accepted)
+
+
+def test_a_server_without_asyncio_is_refused() -> None:
+    with pytest.raises(gamecast.UsageError, match="AsyncServer"):
+        socketio.Server(client_manager=GamecastManager("redis://127.0.0.1"))
 
 
 async def test_clients_of_two_servers_see_their_rooms_in_one_order_on_two_nodes(servers: Servers) -> None:
