@@ -1,7 +1,8 @@
 """Which region names clients may use, and which of them a token's patterns match.
 
-Inside the library any printable name without a ``*`` is valid. Clients may send names that are made to look like others, or that match
-more than one pattern. So the gateway accepts fewer names; patterns compare the rest character by character.
+Inside the library any printable name without a ``*`` is valid. Clients may send names that are made to look like
+others, or that match more than one pattern. So the gateway accepts fewer names; patterns compare the rest character by
+character.
 """
 
 from __future__ import annotations

@@ -16,8 +16,8 @@ A finding. The source's rule 3 leaves ``priority`` alone, so a receiver can prop
 has delivered already. Two messages, M and M', two members: D proposes 9 for M' and then 10 for M; C, that has neither
 seen M' nor reached 10 itself, delivers M under 10; when M' comes, C proposes 8, and its final timestamp is 9. C has
 delivered M before M', D will deliver M' before M. The simulator finds such runs, and
-tests/laboratory/papers/test_kshemkalyani_2008_protocols.py plays this one. Here a final timestamp raises ``priority``, as in
-Skeen's original; then what is yet to be proposed is above all that was delivered.
+tests/laboratory/papers/test_kshemkalyani_2008_protocols.py plays this one. Here a final timestamp raises ``priority``,
+as in Skeen's original; then what is yet to be proposed is above all that was delivered.
 
 With this rule the order is total over any groups and any links (`OverlappingThreePhase`). Causal it is in one group
 only: with several, a sender's second message can get a smaller final timestamp than its first.
