@@ -46,7 +46,9 @@ class Shared:
         self._clients: set[Client] = set()
         """Those that are open. Held here: the application may have dropped one, and its tasks go on."""
         self._is_open = False
-        self._was_open = False
+        self._was_opened = False
+        """From when `open` is called, unless that fails."""
+        self._closing: asyncio.Task[None] | None = None
 
     @property
     def url(self) -> str:
@@ -56,11 +58,16 @@ class Shared:
 
     async def open(self) -> Self:
         """Connect to the network. Raises `NetworkError` or `OtherSideError` and its kinds, and leaves nothing open."""
-        if self._was_open:
+        if self._was_opened:
             raise UsageError("what is shared opens once: call gamecast.share() again")
-        if self._network is not None:
-            await self._network.open()
-        self._is_open = self._was_open = True
+        self._was_opened = True
+        try:
+            if self._network is not None:
+                await self._network.open()
+        except BaseException:
+            self._was_opened = False
+            raise
+        self._is_open = True
         return self
 
     def connect(self, **options: Unpack[ConnectionOptions]) -> Client:
@@ -93,27 +100,34 @@ class Shared:
         return Client(configuration, view, self._clients)
 
     async def close(self) -> None:
-        """End now, with all connections that are still open. Repeating it is harmless.
+        """End now, with all connections that are still open.
 
-        Takes 2 s at most if a server does not answer.
+        Takes 2 s at most if a server does not answer. Harmless when repeated; goes on to its end when the caller is
+        cancelled.
         """
         if self._is_open:
             self._is_open = False
-            began = asyncio.get_running_loop().time()
-            await asyncio.gather(*(client.close() for client in tuple(self._clients)))
-            if self._network is None:
-                return
-            if urlsplit(self._configuration.url).scheme == "embedded":
-                await self._network.close()  # ends the embedded servers, too
-            else:
-                await close_until(began + CLOSE_S_MAX, self._network.close())
+            self._closing = asyncio.create_task(self._close(), name="gamecast close of what is shared")
+        if self._closing is not None:
+            await asyncio.shield(self._closing)
+
+    async def _close(self) -> None:
+        began = asyncio.get_running_loop().time()
+        await asyncio.gather(*(client.close() for client in tuple(self._clients)))
+        if self._network is None:
+            return
+        if urlsplit(self._configuration.url).scheme == "embedded":
+            await self._network.close()  # ends the embedded servers, too
+        else:
+            await close_until(began + CLOSE_S_MAX, self._network.close())
 
     def __await__(self) -> Generator[Any, None, Self]:
         """As `open`."""
         return self.open().__await__()
 
     async def __aenter__(self) -> Self:
-        return await self.open()
+        """Open, unless that was done before with ``await``."""
+        return self if self._is_open else await self.open()
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -80,6 +80,7 @@ class Client:
         self._health = Health()
         self._quiet = PublishErrorReporter()
         self._caught_up = Callbacks("a replay that has ended")
+        self._is_opening = False
         self._reset()
 
     def _reset(self) -> None:
@@ -111,8 +112,15 @@ class Client:
 
     async def open(self) -> Self:
         """Reach the network. Raises `NetworkError` or `OtherSideError` and its kinds, with nothing left half-open."""
-        if self._open_halves is not None or self._closing is not None:
+        if self._is_opening or self._open_halves is not None or self._closing is not None:
             raise UsageError("a connection opens once: make another one with gamecast.connect()")
+        self._is_opening = True
+        try:
+            return await self._open()
+        finally:
+            self._is_opening = False
+
+    async def _open(self) -> Self:
         try:
             await self._network.open()
             incarnation = await self._network.introduce(self.name)
@@ -148,6 +156,8 @@ class Client:
         under way end. Raises as `open`; it can be called again then.
         """
         await self.close()
+        if self._is_opening or self._is_open:
+            raise UsageError("another task opens this connection again: one call of reconnect() is enough")
         self._reset()
         self._health.begin_again()
         return await self.open()
@@ -637,7 +647,8 @@ class Client:
         return self.open().__await__()
 
     async def __aenter__(self) -> Self:
-        return await self.open()
+        """Open, unless that was done before with ``await``."""
+        return self if self._is_open else await self.open()
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -648,6 +659,10 @@ class Client:
                 await self._halves()[0].flush()
         finally:
             await self.close()
+
+    @property
+    def _is_open(self) -> bool:
+        return self._open_halves is not None and self._closing is None
 
     def _halves(self) -> tuple[Outgoing, Incoming]:
         if self._open_halves is None:

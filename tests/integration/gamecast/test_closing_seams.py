@@ -87,3 +87,52 @@ async def test_calls_that_wait_end_when_what_is_shared_closes(url: str) -> None:
             await client.subscribe("elsewhere")
         with pytest.raises(gamecast.NotConnected):
             await client.reconnect()
+
+
+@pytest.mark.parametrize("steps", [0, 1, 20])
+async def test_closing_what_is_shared_goes_on_when_its_caller_is_cancelled(url: str, steps: int) -> None:
+    async with patience(60):
+        shared = await gamecast.share(url).open()
+        await opened(shared, 0)
+        closing = asyncio.create_task(shared.close())
+        for _ in range(1 + steps):
+            await asyncio.sleep(0)
+        closing.cancel()
+        await asyncio.wait((closing,))
+        await shared.close()
+    await ended()
+
+
+async def test_of_two_tasks_that_open_at_once_one_is_refused_and_nothing_is_left(url: str) -> None:
+    async with patience(60), gamecast.share(url) as shared:
+        other, client = gamecast.share(shared.url), shared.connect(name="once")
+        for both in ([other.open(), other.open()], [client.open(), client.open()]):
+            one, two = await asyncio.gather(*both, return_exceptions=True)
+            assert not isinstance(one, BaseException)
+            assert isinstance(two, gamecast.UsageError)
+            assert "opens once" in str(two)
+        await other.close()
+    await ended()
+
+
+async def test_of_two_tasks_that_reconnect_at_once_one_is_refused_and_nothing_is_left(url: str) -> None:
+    async with patience(60), gamecast.share(url) as shared:
+        client = await shared.connect(name="twice").open()
+        one, two = await asyncio.gather(client.reconnect(), client.reconnect(), return_exceptions=True)
+        assert one is client
+        assert isinstance(two, gamecast.UsageError)
+        await client.publish("r", 1)
+    await ended()
+
+
+async def test_what_opened_with_await_may_be_entered_then_and_is_closed_at_the_end(url: str) -> None:
+    async with patience(60):
+        shared = await gamecast.share(url)
+        async with shared:
+            client = await shared.connect(name="entered")
+            async with client as entered:
+                assert entered is client
+                await client.publish("r", 1)
+            with pytest.raises(gamecast.UsageError, match="opens once"):
+                await client.open()
+    await ended()
