@@ -39,7 +39,7 @@ class Puller:
         incoming.on_end = self._look_for_awaited
 
     async def close(self) -> None:
-        """Break off a read that no call waits for."""
+        """Break off a read that goes on for the next call; for calls that wait for it, that is the end."""
         if self._coming is not None:
             self._coming.cancel()
             await asyncio.wait((self._coming,))
@@ -50,8 +50,8 @@ class Puller:
             yield from taken
         yield from self._current
         coming = self._coming
-        if coming is not None and coming.done() and not coming.cancelled() and coming.exception() is None:
-            yield from coming.result() or ()
+        if coming is not None and coming.done() and not _has_failed(coming):
+            yield from _found_by(coming) or ()
 
     async def caught_up(self, region: str, position: Position) -> None:
         """See `Client.caught_up`."""
@@ -76,8 +76,8 @@ class Puller:
 
     def forget(self, regions: Collection[str]) -> None:
         """Drop what was read of regions."""
-        if self._coming is not None and self._coming.done() and self._coming.exception() is None:
-            self._current.extend(self._coming.result() or ())
+        if self._coming is not None and self._coming.done() and not _has_failed(self._coming):
+            self._current.extend(_found_by(self._coming) or ())
             self._coming = None
         left = _Left(regions)
         for taken in self._taking:
@@ -121,10 +121,10 @@ class Puller:
                         continue  # another task has it, and may have left something
                     if had_some and not taken and not coming.done() and (left_s is None or left_s > 0):
                         continue  # all of it was of regions that another task has unsubscribed from
-                    if not coming.done() or (taken and coming.exception() is not None):
+                    if not coming.done() or (taken and _has_failed(coming)):
                         return taken
                     self._coming = None
-                    batch = coming.result()
+                    batch = _found_by(coming)
                 if batch is None:
                     if not taken:
                         raise NotConnected("the connection is closed, and all that came before has been taken")
@@ -152,7 +152,7 @@ class Puller:
                 if self._coming is not coming:
                     continue  # another task has it, and may have left something
                 self._coming = None
-                batch = coming.result()
+                batch = _found_by(coming)
             if batch is None or batch:
                 return batch
         left = [*self._current]
@@ -196,6 +196,16 @@ class Puller:
         ended, self._ended_replays = self._ended_replays, []
         for regions in ended:
             self._caught_up.tell(regions)
+
+
+def _has_failed(coming: asyncio.Task[list[Item] | None]) -> bool:
+    """Return whether a read that is over has raised an error."""
+    return not coming.cancelled() and coming.exception() is not None
+
+
+def _found_by(coming: asyncio.Task[list[Item] | None]) -> list[Item] | None:
+    """Return what a read that is over has found; None at the end, and if closing broke it off. Raises its error."""
+    return None if coming.cancelled() else coming.result()
 
 
 class _Left:
