@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple, Self
 
 from adapters.places import Position
@@ -44,14 +44,22 @@ class Puller:
             self._coming.cancel()
             await asyncio.wait((self._coming,))
 
+    @property
+    def untaken_items(self) -> int:
+        """How many items were decoded, and not given to the application."""
+        return sum(map(len, self._taking)) + len(self._current) + len(self._ahead())
+
     def untaken(self) -> Iterator[Item]:
         """Yield what was decoded, and not given to the application, in order."""
         for taken in self._taking:
             yield from taken
         yield from self._current
+        yield from self._ahead()
+
+    def _ahead(self) -> Sequence[Item]:
+        """Return what a read has found that no call has taken yet."""
         coming = self._coming
-        if coming is not None and coming.done() and not _has_failed(coming):
-            yield from _found_by(coming) or ()
+        return (_found_by(coming) or ()) if coming is not None and coming.done() and not _has_failed(coming) else ()
 
     async def caught_up(self, region: str, position: Position) -> None:
         """See `Client.caught_up`."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import lru_cache, partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from orjson import Fragment
 
@@ -16,7 +17,7 @@ from gamecast.client.incoming import Incoming
 from gamecast.client.outgoing import Outgoing
 from gamecast.client.pulling import Puller
 from gamecast.client.receipts import Token
-from gamecast.event import Gap, JointEvent, State, Update
+from gamecast.event import Gap, Item, JointEvent, State, Update
 from gamecast.positions import parse_position
 from sequencing.errors import NotConnected, UsageError
 from sequencing.names import check_key
@@ -28,6 +29,7 @@ KEYS_MAX = 65_536
 """Keys of which a connection keeps the newest update that was not taken, and that was not sent."""
 
 _FIRST: Position = (0, 1)
+_ANYWHERE: Position = (sys.maxsize, 0)
 
 _checked_key = lru_cache(KEYS_MAX)(check_key)
 """Keys come again and again."""
@@ -57,6 +59,10 @@ class Updating:
         self._changed = asyncio.Event()
         """Set when there may be something to take."""
         self._plan: Plan | None = None
+        self._given: dict[str, _Given] = {}
+        """What is known of regions since something was decoded last."""
+        self._behind: dict[str, Position] = {}
+        """Region → the last event that the application had been given when it made what is not sent yet."""
         self.sent_updates = self.taken_updates = 0
 
     @property
@@ -74,7 +80,12 @@ class Updating:
         if self._is_closed:
             raise NotConnected
         self._opened()
-        self._to_send.put(region, key, encoded if type(payload) is bytes else Fragment(encoded), len(encoded), seen_max)
+        # As of now: until it is sent, the application may be given more, or leave the region.
+        given = self._given_of(region)
+        seen = given.seen(self._incoming.passed(region))
+        seen = seen if seen_max is None else min(seen, seen_max)
+        self._behind[region] = max(given.last_event, self._behind.get(region, given.last_event))
+        self._to_send.put(region, key, encoded if type(payload) is bytes else Fragment(encoded), len(encoded), seen)
         self._send_soon()
 
     def updates(self) -> list[Update]:
@@ -84,16 +95,12 @@ class Updating:
         if not self._is_listening:
             self._is_listening = True
             self._opened()
-            self._incoming.on_decoded = self._decoded
             self._incoming.tell_reads(self._listen)
         if not self._received.has_some:
             return []
-        untaken = self._untaken()
         # Not even known before the first use: no update precedes what the application was not given.
         taken = self._received.take(
-            lambda region, position: (
-                self._incoming.has_had(region, position) and (region not in untaken or position < untaken[region])
-            ),
+            lambda region, position: self._incoming.has_had(region, position) and self._given_of(region).has(position),
             time.monotonic(),
         )
         self.taken_updates += len(taken)
@@ -125,6 +132,7 @@ class Updating:
     def left(self, regions: Iterable[str]) -> None:
         """Hear that regions were left."""
         self._received.drop(regions)
+        self._given.clear()
 
     async def close(self) -> None:
         """End; what was not sent is lost."""
@@ -153,6 +161,7 @@ class Updating:
         if self._port is None:
             self._port = self._network.updates(self)
             self._outgoing.on_settled = self.settled
+            self._incoming.on_decoded = self._decoded
             self._incoming.keep_places()
             if self._plan is not None:
                 self._port.follow(self._plan)
@@ -163,6 +172,7 @@ class Updating:
             self._port.listen(node, region, on=is_read)
 
     def _decoded(self) -> None:
+        self._given.clear()
         if self._received.has_some:
             self._changed.set()
 
@@ -176,7 +186,6 @@ class Updating:
         plan, port = self._plan, self._port
         if plan is None or port is None:
             return
-        untaken = self._untaken()
         for region in self._to_send.regions:
             path = plan.paths.get(region)
             if path is None:
@@ -185,33 +194,64 @@ class Updating:
             node = path[-1]
             if not port.has_room(node):
                 continue
-            where = self._seen(region, untaken), self._last_event(region, untaken)
+            where = _ANYWHERE, self._behind[region]  # each says itself what its maker had seen
             for bundle in self._to_send.take(region, plan.first_epoch, *where, time.time_ns()):
                 port.send(node, region, encode(bundle))
                 self.sent_updates += len(bundle.keys)
+        self._behind = {region: self._behind[region] for region in self._to_send.regions}
 
-    def _seen(self, region: str, untaken: dict[str, Position]) -> Position:
-        """Return up to where the application was given a region."""
-        if region not in untaken:
-            return self._incoming.passed(region)
-        epoch, sequence = untaken[region]
+    def _given_of(self, region: str) -> _Given:
+        """Return what the application was given of a region.
+
+        Looked up once, until something is decoded, or what waits of the region is taken.
+        """
+        left = self._puller.untaken_items
+        given = self._given.get(region)
+        if given is None or left < given.left_min:
+            left_min, first = self._first_untaken(region, left)
+            given = self._given[region] = _Given(left_min, first, self._incoming.last_event(region, first))
+        return given
+
+    def _first_untaken(self, region: str, left: int) -> tuple[int, Position | None]:
+        """Return the position of the first of ``left`` untaken items that is of a region, and how many there are from
+        it on; 0 and None if there is none."""
+        for place, item in enumerate(self._puller.untaken()):
+            for each, position in _positions(item):
+                if each == region:
+                    return left - place, position
+        return 0, None
+
+
+class _Given(NamedTuple):
+    """What the application was given of a region.
+
+    ``left_min``: it holds while so many items are untaken. ``first_untaken``: where the first item is that was decoded,
+    and not given to the application; ``last_event``: where the last event is that it was given, as far as is known.
+    """
+
+    left_min: int
+    first_untaken: Position | None
+    last_event: Position
+
+    def has(self, position: Position) -> bool:
+        """Return whether nothing up to a position is untaken."""
+        return self.first_untaken is None or position < self.first_untaken
+
+    def seen(self, decoded: Position) -> Position:
+        """Return up to where the application was given the region, of which so much was decoded."""
+        if self.first_untaken is None:
+            return decoded
+        epoch, sequence = self.first_untaken
         return epoch, max(0, sequence - 1)
 
-    def _last_event(self, region: str, untaken: dict[str, Position]) -> Position:
-        """Return the last event of a region that the application was given, as far as is known."""
-        return self._incoming.last_event(region, untaken.get(region))
 
-    def _untaken(self) -> dict[str, Position]:
-        """Return region → the position of the first event that was decoded, and not given to the application."""
-        found: dict[str, Position] = {}
-        for item in self._puller.untaken():
-            if isinstance(item, State):
-                for region in item.values:
-                    found.setdefault(region, _FIRST)
-            elif isinstance(item, JointEvent):
-                for region, sequence in item.everywhere:
-                    found.setdefault(region, (item.epoch, sequence))
-            else:
-                first = item.first_sequence if isinstance(item, Gap) else item.sequence
-                found.setdefault(item.region, (item.epoch, first))
-        return found
+def _positions(item: Item) -> Iterator[tuple[str, Position]]:
+    """Yield where an item is in its regions."""
+    if isinstance(item, State):
+        for region in item.values:
+            yield region, _FIRST
+    elif isinstance(item, JointEvent):
+        for region, sequence in item.everywhere:
+            yield region, (item.epoch, sequence)
+    else:
+        yield item.region, (item.epoch, item.first_sequence if isinstance(item, Gap) else item.sequence)

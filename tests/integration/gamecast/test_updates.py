@@ -308,3 +308,58 @@ async def test_updates_go_behind_what_their_sender_had_taken_also_if_it_has_not_
     async with patience(10):
         assert await reader.fetch(1, timeout=None)
         assert [update.key for update in await reader.next_updates()] == ["goblin"]
+
+
+@pytest.mark.parametrize("comes_back", [False, True])
+async def test_an_update_goes_behind_what_its_sender_had_seen_also_if_that_leaves_the_region_at_once(
+    network: Network, comes_back: bool
+) -> None:
+    sender, reader = await network.connect("sender"), await network.connect("reader")
+    await sender.subscribe("forest")
+    await reader.subscribe("forest")
+    await until_heard(sender, reader)
+    spawned = await reader.publish("forest", "spawn")
+    async with patience(10):
+        await sender.fetch(timeout=None)
+    sender.update("forest", "goblin", 1)
+    await sender.unsubscribe("forest")
+    if comes_back:
+        await sender.subscribe("forest")
+    await asyncio.sleep(0.3)
+    assert reader.updates() == [], "the event that introduces it was not taken"
+    async with patience(10):
+        await reader.fetch(timeout=None)
+        [update] = await reader.next_updates()
+    assert update.position == spawned.position
+
+
+async def test_an_update_says_what_its_sender_had_seen_when_it_was_made_not_when_it_was_sent(network: Network) -> None:
+    sender, reader = await network.connect("sender"), await network.connect("reader")
+    await sender.subscribe("forest", "river")
+    await reader.subscribe("forest")
+    await until_heard(sender, reader)
+    events = [("forest", "born"), ("river", "flood"), ("forest", "killed"), ("forest", "born")]
+    await reader.publish_batch(events)
+    async with patience(10):
+        while sender.statistics().inbox_events < len(events):  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    seen: dict[str, str] = {}
+    position = ""
+    for number in range(len(events)):
+        [event] = await sender.fetch(1)
+        assert isinstance(event, Event)
+        position = event.position if event.region == "forest" else position
+        if position:
+            sender.update("forest", f"goblin{number}", number)
+            seen[f"goblin{number}"] = position
+    oldest = next(iter(seen))
+    sender.update("forest", oldest, "newest")
+    seen[oldest] = position
+    found: dict[str, Update] = {}
+    async with patience(10):
+        while len(found) < len(seen):
+            await reader.fetch()
+            found |= {update.key: update for update in reader.updates() if update.key.startswith("goblin")}
+            await asyncio.sleep(0.01)
+    assert {key: update.position for key, update in found.items()} == seen
+    assert found[oldest].payload == "newest"
