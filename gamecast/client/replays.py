@@ -4,9 +4,10 @@ A call of ``subscribe`` with ``since`` has one `Replay`. What comes live of its 
 history. So a replay never holds up live events of other regions, and the events of its own come in the common order,
 without a hole or a repeat.
 
-What waits is *late* if an event of another region came after it: the application may have that already. So it is
-delivered as the last part of the history. When that is no longer than one batch, it is delivered at once, and then what
-is left, which is not late, in its place in the order of all regions. From there on all is live.
+What waits is *late* if an event of another region came after it, or if the state of one has it: the application may
+have that already. So it is delivered as the last part of the history. When that is no longer than one batch, it is
+delivered at once, and then what is left, which is not late, in its place in the order of all regions. From there on all
+is live.
 """
 
 from __future__ import annotations
@@ -20,8 +21,9 @@ from adapters.places import Position
 from gamecast.client.decoding import EventDecoder
 from gamecast.client.history import History
 from gamecast.client.inbox import MARKERS, Inbox, InboxItem
-from gamecast.client.states import region_of
+from gamecast.client.states import Contained, region_of
 from gamecast.event import Item
+from sequencing.frames import joint_parts
 from sequencing.ready import Missing, Ready
 
 AHEAD_FRAMES = 256
@@ -39,6 +41,8 @@ class Replay:
         """What came live, before some event of another region."""
         self.fresh = Inbox()
         """What came live after that."""
+        self.contained: dict[str, Position] = {}
+        """Region → the last event that the state of another region has: it is late whenever it comes."""
         self._on_ready = on_ready
         self._found: deque[Ready | Missing] = deque()
         self._finding: asyncio.Task[None] | None = None
@@ -72,6 +76,14 @@ class Replay:
         while self.late and (is_end or len(batch) < events_max):
             decoder.decode(self.late.take(), batch, together=self._is_replayed, replayed=True)
         return not self.late
+
+    def keep(self, item: InboxItem) -> None:
+        """Keep what came live."""
+        self.fresh.put([item])
+        if isinstance(item, Ready):
+            frame = item.frame
+            if frame.region in self.contained and (frame.epoch, frame.last) <= self.contained[frame.region]:
+                self.fresh.move_to(self.late)
 
     def _is_replayed(self, region: str, position: Position) -> bool:
         """Return whether an event at a position of a region belongs to this history."""
@@ -146,8 +158,12 @@ class Replays:
         for item in items:
             replay = self._of.get(region_of(item))
             if replay is not None:
-                replay.fresh.put([item])
+                replay.keep(item)
                 continue
+            if isinstance(item, Contained):
+                for part in joint_parts(item.frame.meta):
+                    if part.region in self._of:
+                        self._of[part.region].contained[part.region] = item.frame.epoch, part.last
             others.append(item)
             self._make_late()
         return others

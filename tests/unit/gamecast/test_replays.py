@@ -12,6 +12,7 @@ from gamecast.client.decoding import EventDecoder
 from gamecast.client.history import History
 from gamecast.client.inbox import Inbox
 from gamecast.client.replays import Replays
+from gamecast.client.states import Contained
 from gamecast.event import Event, Gap, Item
 from sequencing.frames import FrameKind, Meta, StampedFrame, encode_json_body
 from sequencing.ready import Missing, Ready
@@ -19,6 +20,13 @@ from sequencing.ready import Missing, Ready
 
 def ready(region: str, last: int, kind: int = FrameKind.EVENTS) -> Ready:
     return Ready(StampedFrame(region, 1, last, b"", b"", encode_json_body([0], [b"%d" % last])), Meta(kind, 1, "p"))
+
+
+def joint(region: str, last: int, elsewhere: dict[str, int]) -> Ready:
+    """Return a region's copy of an event of several."""
+    lines = "".join(f"\n{each}\n{number}\n1" for each, number in [(region, last), *elsewhere.items()])
+    body = encode_json_body([0], [b"%d" % last])
+    return Ready(StampedFrame(region, 1, last, f"3 1 1 1 p{lines}".encode(), b"", body), Meta(FrameKind.JOINT, 1, "p"))
 
 
 class Past:
@@ -119,6 +127,18 @@ async def test_of_two_replays_the_one_that_ends_first_makes_the_other_late() -> 
     world.live(ready("b", 3))
     await looked(other)
     assert (world.take(), world.taken()) == ((["b1", "b2"], frozenset("b")), ["b3"])
+
+
+async def test_what_the_state_of_another_region_has_is_late_although_it_comes_behind_that() -> None:
+    past = Past("a")
+    world = Delivered(past)
+    assert not world.replays.is_ready
+    world.live(
+        Contained(*joint("x", 5, {"a": 2})), ready("x", 6), ready("a", 1), joint("a", 2, {"x": 5}), ready("a", 3)
+    )
+    await looked(past)
+    assert world.take() == (["a1", "a2"], frozenset("a"))
+    assert world.taken() == ["x5", "x6", "a3"]
 
 
 async def test_replays_take_turns_and_one_that_looks_holds_up_no_other() -> None:
