@@ -9,13 +9,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Mapping
 from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self
 
 from adapters.network import Network
 from gamecast.client.keys import NO_CONDITION, OnlyIf, about_event
+from gamecast.client.moving import NOTHING_MOVED, Moved, Mover, keys_of
 from gamecast.client.outgoing import Outgoing
 from gamecast.client.ownership import (
     ACCEPTANCE_BYTES,
@@ -23,26 +24,27 @@ from gamecast.client.ownership import (
     Handover,
     claimed,
     guarded,
-    handed,
+    handed_again,
     handover_at,
     handover_of,
     left_position,
     moved_keys,
+    moving,
     owner_key,
     position_of,
+    set_at,
+    unfinished_at,
 )
 from gamecast.event import Receipt
-from sequencing.errors import Conflict, GamecastError, PublishUncertain, Unreachable, UsageError
+from sequencing.errors import Conflict, GamecastError, PayloadTooLarge, PublishUncertain, UsageError
 from sequencing.keyed import Snapshot
 from sequencing.names import check_connection_name, check_region
 
 _log = logging.getLogger(__name__)
 
-LOOK_AGAIN_S = 0.02
-LOOKS_MAX = 100
-"""A region that moves to another node is there within some 30 ms."""
-CLEARING_MAX = 16
-"""Keys that one connection looks for at once in regions that entities have left."""
+MOVING_S_MAX = 5.0
+"""How long an entity that is released or handed on waits for its keys to have moved. Those of a region that is away are
+left then."""
 
 
 class Authority:
@@ -58,7 +60,13 @@ class Authority:
     """
 
     def __init__(
-        self, owners: Owners, region: str, entity: str, position: str, state: Any = None, keys: Iterable[str] = ()
+        self,
+        owners: Owners,
+        region: str,
+        entity: str,
+        position: str,
+        offer: Handover | None = None,
+        moved: Moved = NOTHING_MOVED,
     ) -> None:
         """Use `Client.authority` or `Client.accept`."""
         self.region = region
@@ -67,14 +75,18 @@ class Authority:
         """The name of the entity."""
         self.position = position
         """The fencing token: the position of the event that made this connection the owner."""
-        self.state = state
+        self.state: Any = None if offer is None else offer.state
         """What the owner before passed to `hand_to`, None after a claim."""
+        self.not_moved: Mapping[str, GamecastError] = moved.not_moved
+        """Keys of the entity that this region did not take, and why: they stay in the region that it has left."""
         self._owners = owners
         self._key = owner_key(entity)
         self._ended: Conflict | None = None
-        self._keys = set(keys)
+        self._keys = set() if offer is None else set(offer.keys) - set(moved.not_moved)
         """Other keys that the entity has in the region, as far as this connection knows."""
+        self._clearing = moved.clearing
         self._offer: Handover | None = None
+        self._handing: asyncio.Task[Receipt] | None = None
 
     @property
     def is_held(self) -> bool:
@@ -129,8 +141,9 @@ class Authority:
         in causal order, and on several nodes that order double overlaps only. Raises `PublishUncertain` if the outcome
         stays unknown after it was tried twice; both together are accepted once at most. Then the key's next event shows
         it; until then, `publish` is safe, and raises `Conflict` if the entity was handed over. After a lost answer, the
-        receipt may have the position in `region` only.
+        receipt may have the position in `region` only. A call that is cancelled goes on: `take_back` tells.
         """
+        await self._settled()
         self._require_held()
         check_connection_name(owner)
         target = self.region if to is None else check_region(to)
@@ -140,23 +153,14 @@ class Authority:
             raise UsageError("keys move into another region, which to=… names; here they stay as they are")
         moved = moved_keys({} if keys is None else keys)
         claim = os.urandom(CLAIM_BYTES).hex()
-        payload = handed(owner, claim, region=self.region, to=target, state=state, keys=moved)
-        try:
-            receipt = await self._hand(payload, target, after, claim)
-        except Conflict as lost:
-            self._note(lost)
-            if lost.__cause__ is not None:  # an answer was lost before
-                raise PublishUncertain(
-                    f"{self.entity!r} has another owner by now, and no answer tells whether it was handed to {owner!r} "
-                    "before that"
-                ) from lost
-            raise
-        self._end(receipt.position, f"{self.entity!r} was handed to {owner!r}")
         came_from = None if target == self.region else self.region
-        there = receipt.positions.get(target, "")
-        self._offer = Handover(
-            self.entity, owner, target, there, came_from, receipt.positions[self.region], claim, state, moved
+        before, self._offer = (
+            self._offer,
+            Handover(self.entity, owner, target, "", came_from, None, claim, state, moved),
         )
+        self._handing = asyncio.ensure_future(self._hand_over(self._offer, before, after))
+        self._handing.add_done_callback(_retrieve)  # if the call is cancelled, `take_back` tells what came of it
+        receipt = await asyncio.shield(self._handing)
         if keys is None and came_from is not None and self._keys:
             _log.warning(
                 "keys %s of entity %r stay in region %r, which it has left: name them in hand_to(…, keys={…})",
@@ -166,17 +170,51 @@ class Authority:
             )
         return receipt
 
+    async def _hand_over(self, offer: Handover, before: Handover | None, after: str | None) -> Receipt:
+        """Publish a handover and note it; one that was certainly refused leaves what was noted before."""
+        try:
+            receipt = await self._hand(handed_again(offer), offer.region, after, offer.claim)
+        except Conflict as lost:
+            self._note(lost)
+            if lost.__cause__ is not None:  # an answer was lost before
+                raise PublishUncertain(
+                    f"{self.entity!r} has another owner by now, and no answer tells whether it was handed to "
+                    f"{offer.owner!r} before that"
+                ) from lost
+            self._offer = before
+            raise
+        except GamecastError as error:
+            if not isinstance(error, PublishUncertain):
+                self._offer = before
+            raise
+        self._end(receipt.position, f"{self.entity!r} was handed to {offer.owner!r}")
+        there, left_at = receipt.positions.get(offer.region, ""), receipt.positions[self.region]
+        self._offer = offer._replace(position=there, left_at=left_at)
+        return receipt
+
+    async def _settled(self) -> None:
+        """Wait for a handover that is under way, and for the keys to be deleted where the entity came from."""
+        if self._handing is not None:
+            await asyncio.wait([self._handing])
+        if self._clearing is not None and self._keys:
+            await asyncio.wait([self._clearing], timeout=MOVING_S_MAX)
+
     async def take_back(self) -> Authority | None:
         """Take back an entity that this connection handed over and that was not accepted; None if it was.
 
         Call it when you have waited long enough for the new owner, or when its leave has come. It is one claim, in the
         region of the handover: of this call and of `Client.accept` there, one gets the authority. Use the result as
-        that of `Client.authority`; its `state` is what was handed over. Raises `UsageError` if this authority did not
-        end with a handover. Otherwise raises as `Client.authority` does, but for `Conflict`.
+        that of `Client.authority`; its `state` is what was handed over. After a `hand_to` that was cancelled or
+        refused, or whose answer was lost, it is this authority if that still holds. Raises `UsageError` if `hand_to`
+        was not called. Otherwise raises as `Client.authority` does, but for `Conflict`.
         """
-        if self._offer is None:
+        if self._handing is None:
             raise UsageError(f"{self.entity!r} was not handed over by this authority: there is nothing to take back")
-        return await self._owners.take_back(self._offer)
+        await asyncio.wait([self._handing])
+        back = None if self._offer is None else await self._owners.take_back(self._offer)
+        if back is None and self.is_held and await self._owners.is_at(self.region, self._key, self.position):
+            return self
+        return back
 
     async def _hand(self, payload: Any, target: str, after: str | None, claim: str) -> Receipt:
         """Publish a handover. What one out of the target has left there is replaced."""
@@ -201,6 +239,7 @@ class Authority:
         It is no error if the entity has another owner by now. Raises `Unreachable`, `PublishUncertain`, `BufferFull` or
         `NotConnected` if the node cannot be asked. Then the key may stay: try again, or others claim ``after`` it.
         """
+        await self._settled()
         if self._ended is not None:
             return
         await self._owners.delete(self.region, self._key, self.position)
@@ -247,24 +286,34 @@ class Owners:
         self._outgoing = outgoing
         self._network = network
         self._clearing = set() if clearing is None else clearing
+        self._mover = Mover(outgoing, network, self._clearing)
 
     async def claim(self, region: str, entity: str, after: str | None) -> Authority:
         """See `Client.authority`."""
         key, claim = owner_key(entity), os.urandom(CLAIM_BYTES).hex()
         if after is not None and not isinstance(after, str):
             raise UsageError(f"after is the position of the event that set {key!r}, or None, not {after!r}")
-        offer = None if after is None else await self._offered(check_region(region), key, after)
-        position = await self._take(check_region(region), key, claimed(self._name, claim), after, claim)
-        if offer is None or not offer.keys:
-            return Authority(self, region, entity, position)
-        self._move(offer, key, position)
-        return Authority(self, region, entity, position, keys=offer.keys)
+        check_region(region)
+        offer = unfinished = None
+        if after is not None:
+            with suppress(GamecastError):  # where that cannot be told, no keys are moved
+                snapshot = await self._snapshot(region)
+                offer = handover_at(snapshot, key, region, after)
+                unfinished = unfinished_at(snapshot, key, region, after)
 
-    async def _offered(self, region: str, key: str, position: str) -> Handover | None:
-        """Return the handover that a claim comes after, None if it is none, or if that cannot be told."""
-        with suppress(GamecastError):
-            return handover_at(await self._snapshot(region), key, region, position)
-        return None
+        async def take() -> Authority:
+            moves = moving(offer or unfinished)
+            position = await self._take(region, key, claimed(self._name, claim), moves, after, claim)
+            if unfinished is not None:
+                moved = await self._mover.finish(unfinished, key, position)
+                return Authority(self, region, entity, position, unfinished, moved)
+            if offer is None or not offer.keys:
+                return Authority(self, region, entity, position)
+            return Authority(
+                self, region, entity, position, offer._replace(state=None), await self._mover.move(offer, key, position)
+            )
+
+        return await self._unless_cancelled(take(), region, key, offer)
 
     async def accept(self, event: object) -> Authority | None:
         """See `Client.accept`."""
@@ -275,6 +324,7 @@ class Owners:
 
     async def take_back(self, offer: Handover) -> Authority | None:
         """See `Authority.take_back`."""
+        await self._given_back(offer.region, owner_key(offer.entity))
         if not offer.position:  # its answer was lost
             snapshot = await self._snapshot(offer.region)
             position = position_of(snapshot, owner_key(offer.entity), offer.claim, or_accepted=False)
@@ -285,14 +335,30 @@ class Owners:
 
     async def _take_up(self, offer: Handover) -> Authority | None:
         """Claim an entity after its handover, and move its keys; None if another has claimed it."""
-        key, claim = owner_key(offer.entity), os.urandom(ACCEPTANCE_BYTES).hex()
+        key = owner_key(offer.entity)
+        await self._given_back(offer.region, key)
+        while True:
+            try:
+                return await self._unless_cancelled(self._accept(offer, key), offer.region, key, offer)
+            except Conflict as lost:
+                # A call that was cancelled may have set the same offer again.
+                if lost.position is None or lost.position == offer.position:
+                    return None
+                again = handover_at(await self._snapshot(offer.region), key, offer.region, lost.position)
+                if again is None or (again.owner, again.claim) != (offer.owner, offer.claim):
+                    return None
+                offer = offer._replace(position=again.position)
+
+    async def _accept(self, offer: Handover, key: str) -> Authority:
+        claim = os.urandom(ACCEPTANCE_BYTES).hex()
         payload = claimed(self._name, claim, accepts=offer)
-        try:
-            position = await self._take(offer.region, key, payload, offer.position, claim)
-        except Conflict:
-            return None
-        self._move(offer, key, position)
-        return Authority(self, offer.region, offer.entity, position, offer.state, offer.keys)
+        position = await self._take(offer.region, key, payload, moving(offer), offer.position, claim)
+        moved = await self._mover.move(offer, key, position)
+        return Authority(self, offer.region, offer.entity, position, offer, moved)
+
+    async def is_at(self, region: str, key: str, position: str) -> bool:
+        """Return whether an owner's key is still at a position."""
+        return set_at(await self._snapshot(region), key) == position
 
     async def left_position(self, region: str, key: str) -> str | None:
         """Return where a handover out of a region set an owner's key there, None if the key says something else."""
@@ -351,11 +417,16 @@ class Owners:
             else:
                 return
 
-    async def _take(self, region: str, key: str, payload: Any, after: str | None, claim: str) -> str:
-        """Set an owner's key; return the position. If the caller is cancelled, what it got is given back."""
-        deciding = asyncio.ensure_future(self.decide((region,), payload, {(region, key): after}, claim))
+    async def _take(
+        self, region: str, key: str, payload: dict[str, Any], moves: dict[str, Any], after: str | None, claim: str
+    ) -> str:
+        """Set an owner's key; return the position. ``moves``: left out where the payload is too large with it."""
+        only_if = {(region, key): after}
         try:
-            return (await asyncio.shield(deciding)).position
+            try:
+                return (await self.decide((region,), payload | moves, only_if, claim)).position
+            except PayloadTooLarge:
+                return (await self.decide((region,), payload, only_if, claim)).position
         except Conflict as lost:
             if lost.__cause__ is not None:  # an answer was lost before
                 raise PublishUncertain(
@@ -363,84 +434,59 @@ class Owners:
                     "connection had set it before that"
                 ) from lost
             raise
+
+    async def _unless_cancelled(
+        self, taking: Awaitable[Authority], region: str, key: str, offer: Handover | None
+    ) -> Authority:
+        """Return an authority; if the caller is cancelled, what it got is given back.
+
+        ``offer``: the handover that it is taken after: that is set again then.
+        """
+        task = asyncio.ensure_future(taking)
+        try:
+            return await asyncio.shield(task)
         except asyncio.CancelledError:
-            deciding.add_done_callback(lambda done: self._give_back(region, key, done))
+            returning = asyncio.create_task(self._give_back(task, offer), name=_giving_back(region, key))
+            self._clearing.add(returning)
+            returning.add_done_callback(self._clearing.discard)
             raise
 
-    def _give_back(self, region: str, key: str, done: asyncio.Future[Receipt]) -> None:
-        if not done.cancelled() and done.exception() is None:
-            self._delete_later(region, key, done.result().position)
-
-    def _clear(self, offer: Handover, key: str) -> None:
-        """Delete the key in the region that an entity has left, without waiting for that."""
-        if offer.came_from is None:
+    async def _give_back(self, taking: asyncio.Future[Authority], offer: Handover | None) -> None:
+        await asyncio.wait([taking])
+        if taking.cancelled() or taking.exception() is not None:
             return
-        if offer.left_at is not None:
-            self._delete_left(offer.came_from, key, offer.left_at, offer)
-        elif len(self._clearing) < CLEARING_MAX:
-            task = asyncio.ensure_future(self._ask_and_clear(offer.came_from, key, offer))
-            self._clearing.add(task)
-            task.add_done_callback(self._clearing.discard)
-        else:
-            _log.warning("key %r may be left in region %r: too many others are looked for", key, offer.came_from)
-
-    async def _ask_and_clear(self, region: str, key: str, offer: Handover) -> None:
-        """Delete the key if this very handover has set it there: an event of another region cannot say so."""
+        mine = taking.result()
         try:
-            left_at = left_position(await self._snapshot(region), key, region, offer=offer)
+            if offer is None:
+                await mine.release()
+            else:
+                only_if = {(mine.region, owner_key(mine.entity)): mine.position}
+                await self.decide((mine.region,), handed_again(offer), only_if, offer.claim)
+        except Conflict:
+            return  # another has it
         except GamecastError as error:
-            _log.warning("key %r may be left in region %r: %s", key, region, error)
-        else:
-            if left_at is not None:
-                self._delete_left(region, key, left_at, offer)
+            _log.warning("entity %r of region %r was not given back: %s", mine.entity, mine.region, error)
 
-    def _move(self, offer: Handover, owner: str, position: str) -> None:
-        """Set an entity's keys in the region that it has come into, and delete those in the one that it has left."""
-        for key, value in offer.keys.items():
-            if value is not None:
-                self._publish_later(offer.region, value, key, {owner: position})
-        self._clear(offer, owner)
-
-    def _delete_left(self, region: str, owner: str, position: str, offer: Handover) -> None:
-        """Delete all keys that an entity has left in a region; its owner's key last, for it is their condition."""
-        for key in offer.keys:
-            self._publish_later(region, None, key, {owner: position})
-        self._delete_later(region, owner, position)
-
-    def _delete_later(self, region: str, key: str, position: str) -> None:
-        self._publish_later(region, None, key, {key: position})
-
-    def _publish_later(self, region: str, payload: Any, key: str, only_if: Mapping[str, str | None]) -> None:
-        try:
-            first, about = about_event(region, key, only_if)
-            self._outgoing.publish_async(first, payload, about).add_done_callback(_retrieve)
-        except GamecastError as error:
-            _log.warning("key %r of region %r stays as it was: %s", key, region, error)
+    async def _given_back(self, region: str, key: str) -> None:
+        """Wait until cancelled calls of this connection have given an entity back."""
+        name = _giving_back(region, key)
+        returning = [task for task in self._clearing if task.get_name() == name]
+        if returning:
+            await asyncio.wait(returning)
 
     async def _position_of(self, region: str, key: str, claim: str) -> str | None:
         """Return where a claim, or what accepts it, set a key; None if something else did, or deleted it.
 
-        Raises as `_snapshot` does.
+        Raises as `keys_of` does.
         """
         return position_of(await self._snapshot(region), key, claim)
 
     async def _snapshot(self, region: str) -> Snapshot:
-        """Return the keys of a region.
+        return await keys_of(self._network, region)
 
-        Asks the region's ingress, which decides on conditions. Raises `Unreachable` if that cannot tell.
-        """
-        for _ in range(LOOKS_MAX):
-            plan = await self._network.latest_plan()
-            if plan is not None and region in plan.paths:
-                reader = self._network.reader(plan.paths[region][0], plan)
-                try:
-                    found = await reader.snapshots([(region, plan.epoch_of(region))])
-                finally:
-                    await reader.close()
-                if found is not None:
-                    return found[region]
-            await asyncio.sleep(LOOK_AGAIN_S)
-        raise Unreachable(f"no node has region {region!r} now, so nothing tells what its keys are")
+
+def _giving_back(region: str, key: str) -> str:
+    return f"give back {key} of {region}"
 
 
 def _conflict(region: str, key: str, position: str | None, message: str) -> Conflict:
@@ -449,7 +495,6 @@ def _conflict(region: str, key: str, position: str | None, message: str) -> Conf
     return error
 
 
-def _retrieve(future: asyncio.Future[Receipt]) -> None:
-    """An error here leaves the key to be claimed: it is no error of the application."""
-    if not future.cancelled():
-        future.exception()
+def _retrieve(task: asyncio.Future[Receipt]) -> None:
+    if not task.cancelled():
+        task.exception()

@@ -7,13 +7,14 @@ of the connection that holds it, or, for a handover that is not accepted yet, he
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import orjson
 
 from gamecast.client.keys import NoCondition, OnlyIf
 from gamecast.event import Event, JointEvent
+from gamecast.positions import parse_position
 from sequencing.errors import InvalidName, UsageError
 from sequencing.keyed import Snapshot
 from sequencing.names import GUEST, OWNER, check_guest_key, check_key
@@ -58,6 +59,20 @@ def claimed(owner: str, claim: str, *, accepts: Handover | None = None) -> dict[
     return payload
 
 
+def moving(offer: Handover | None) -> dict[str, Any]:
+    """Return what the payload of a claim says of keys that are still to be moved, for claims that come after it."""
+    if offer is None or offer.came_from is None or not offer.keys:
+        return {}
+    still = {"claim": offer.claim, "from": offer.came_from, "after": offer.position, "keys": dict(offer.keys)}
+    return {"moves": still}
+
+
+def handed_again(offer: Handover) -> dict[str, Any]:
+    """Return the payload of a handover, as it was."""
+    came_from = offer.region if offer.came_from is None else offer.came_from
+    return handed(offer.owner, offer.claim, region=came_from, to=offer.region, state=offer.state, keys=offer.keys)
+
+
 def handed(owner: str, claim: str, *, region: str, to: str, state: Any, keys: Mapping[str, Any]) -> dict[str, Any]:
     """Return the payload of a handover."""
     payload = {"owner": owner, "claim": claim, "from": region, "to": to, "state": state}
@@ -85,8 +100,29 @@ def handover_of(event: object) -> Handover | None:
 
 def handover_at(snapshot: Snapshot, key: str, region: str, position: str) -> Handover | None:
     """Return the handover that set an owner's key at a position of a region; None if the key has another one."""
-    set_at, payload = _value(snapshot, key)
-    return _handover(key, payload, {region: position}, {}) if set_at == position else None
+    found, payload = _value(snapshot, key)
+    return _handover(key, payload, {region: position}, {}) if found == position else None
+
+
+def unfinished_at(snapshot: Snapshot, key: str, region: str, position: str) -> Handover | None:
+    """Return the handover whose keys the claim at a position of a region may not have moved yet; None if all are."""
+    found, payload = _value(snapshot, key)
+    moves = payload.get("moves")
+    if found != position or not isinstance(moves, dict) or parse_position(moves.get("after")) is None:
+        return None
+    offer = _handover(key, moves | {"owner": "", "to": region}, {region: moves["after"]}, {})
+    return None if offer is None or offer.came_from is None else offer
+
+
+def not_set_since(snapshot: Snapshot, keys: Iterable[str], position: str) -> dict[str, str | None]:
+    """Return the keys that were not set after a position → where they were set before, None if they were not."""
+    found = {key: snapshot.values[key][0] if key in snapshot.values else None for key in keys}
+    begins = parse_position(position)
+    return {
+        key: None if at is None else f"{at[0]}-{at[1]}"
+        for key, at in found.items()
+        if at is None or begins is None or at <= begins
+    }
 
 
 def _handover(key: str, payload: Any, positions: Mapping[str, str], left_at: Mapping[str, str]) -> Handover | None:
@@ -124,11 +160,7 @@ def left_position(snapshot: Snapshot, key: str, region: str, *, offer: Handover 
     to = payload.get("to")
     if payload.get("from") != region or to in (None, region):
         return None
-    if offer is not None and (payload.get("owner"), payload.get("claim"), to) != (
-        offer.owner,
-        offer.claim,
-        offer.region,
-    ):
+    if offer is not None and (payload.get("claim"), to) != (offer.claim, offer.region):
         return None
     return position
 
@@ -141,6 +173,11 @@ def _value(snapshot: Snapshot, key: str) -> tuple[str | None, Mapping[str, Any]]
     (epoch, sequence), _, is_binary, _, encoded = value
     payload = None if is_binary else orjson.loads(encoded)
     return f"{epoch}-{sequence}", payload if isinstance(payload, dict) else {}
+
+
+def set_at(snapshot: Snapshot, key: str) -> str | None:
+    """Return the position of a key, None if it is not set."""
+    return _value(snapshot, key)[0]
 
 
 def guarded(owner: str, token: str, key: str | None, only_if: OnlyIf) -> dict[str, str | None]:

@@ -15,6 +15,7 @@ from examples.arena.keepers import OGRE, Keeper
 from examples.arena.world import REGIONS
 from gamecast import BufferFull, PublishUncertain, Receipt, State
 from gamecast.client.authority import Owners
+from gamecast.client.moving import Mover
 from gamecast.testing import memory_url
 from tests.events import next_event, take
 from tests.integration.gamecast.test_interface import Network
@@ -97,7 +98,7 @@ async def test_what_an_entity_left_behind_is_no_hindrance_when_it_comes_back(net
     mine = await one.authority("forest", "goblin")
     await mine.hand_to("dying", to="river")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Owners, "_clear", lambda *_: None)
+        patch.setattr(Mover, "clear", lambda *_: None)
         theirs = await accepted(dying)
     await dying.close()
     taken = await third.authority("river", "goblin", after=theirs.position)
