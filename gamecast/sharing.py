@@ -113,7 +113,8 @@ class Shared:
 
     async def _close(self) -> None:
         began = asyncio.get_running_loop().time()
-        await asyncio.gather(*(client.close() for client in tuple(self._clients)))
+        while self._clients:  # some may have been opening
+            await asyncio.gather(*(client.close() for client in tuple(self._clients)))
         if self._network is None:
             return
         if urlsplit(self._configuration.url).scheme == "embedded":

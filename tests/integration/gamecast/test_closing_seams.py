@@ -136,3 +136,19 @@ async def test_what_opened_with_await_may_be_entered_then_and_is_closed_at_the_e
             with pytest.raises(gamecast.UsageError, match="opens once"):
                 await client.open()
     await ended()
+
+
+async def test_a_client_that_opened_while_what_it_shares_was_closing_is_closed_too(url: str) -> None:
+    for rounds in range(24):
+        async with patience(60):
+            shared = await gamecast.share(url).open()
+            await opened(shared, 0)
+            client = shared.connect(name="late")
+            closing = asyncio.create_task(shared.close())
+            opening = asyncio.create_task(client.open())
+            for _ in range(rounds % 12):
+                await asyncio.sleep(0)
+            await asyncio.wait((opening, closing))
+            with suppress(gamecast.GamecastError):
+                await opening
+    await ended()
