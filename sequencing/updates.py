@@ -2,7 +2,7 @@
 
 An update may be lost, and one that is superseded before somebody takes it need not come. So nothing is stored, and who
 is slow keeps one update of each key. They have no place in the order. But none comes before an event that its sender
-had had, or had published, when it was sent: it carries the sender's last position in its region, and waits until its
+had had, or had published, when it was made: it carries the sender's last position in its region, and waits until its
 reader has passed that. So a position never comes before the event that introduced what moves. Who had a state had all
 that it is made of: also what left no value there, an event without a key, or one that deletes a key.
 

@@ -281,7 +281,7 @@ async def test_what_was_handed_over_by_a_call_that_was_cancelled_is_taken_back(
 ) -> None:
     one = await network.connect("one")
     mine = await one.authority("forest", "goblin")
-    await cancelled(mine.hand_to("nobody", to=target, state={"hp": 9}))
+    await cancelled(mine.hand_to("a-ghost", to=target, state={"hp": 9}))
     back = await mine.take_back()
     assert back is not None
     assert (back.region, back.state) == (target or "forest", {"hp": 9})
@@ -295,18 +295,18 @@ async def test_a_handover_that_was_refused_leaves_the_entity_with_its_owner() ->
     async with gamecast.connect(url, name="one") as one, gamecast.connect(url, name="other") as other:
         await other.authority("river", "goblin")
         mine = await one.authority("forest", "goblin")
-        await cancelled(mine.hand_to("nobody", to="river"))
+        await cancelled(mine.hand_to("a-ghost", to="river"))
         assert await mine.take_back() is mine
         await mine.publish("here")
         await other.authority("forest", "goblin", after=mine.position)
-        await refused(mine.hand_to("nobody"))
+        await refused(mine.hand_to("a-ghost"))
         assert await mine.take_back() is None
 
 
 async def test_an_owner_whose_handover_was_cancelled_releases_what_it_still_has(network: Network) -> None:
     one = await network.connect("one")
     mine = await one.authority("forest", "goblin")
-    await cancelled(mine.hand_to("nobody", to="river"))
+    await cancelled(mine.hand_to("a-ghost", to="river"))
     await mine.release()
     assert not mine.is_held
     back = await mine.take_back()
