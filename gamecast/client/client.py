@@ -470,7 +470,7 @@ class Client:
         Call it with what iteration returns, and with the values of a `State`. `Authority.hand_to` publishes such
         events. Accepting is a claim ``after`` the event: of several connections of one name, and of several calls, one
         gets the authority. The key that the entity has in the region it came from is deleted soon after. Takes one
-        round trip. Raises as `authority` does, but for `Conflict`.
+        round trip, and another one if keys move with it. Raises as `authority` does, but for `Conflict`.
 
         All who may publish in the region can publish such an event, but the clients of a gateway cannot. So check
         ``state`` as you would any payload.
