@@ -24,7 +24,7 @@ if "CI" not in os.environ:
 pytest_plugins = ["tests.fixtures"]
 
 WORKERS_A_CORE = 3
-"""One of them for tests that compute: see `tests.side_by_side`."""
+"""Most of them begin with tests that wait: see `tests.side_by_side`."""
 YIELDING = 3
 _LIMIT = pytest.StashKey[Any]()
 

@@ -45,7 +45,10 @@ SPARK = "spark"
 
 
 class Groups(LoadScopeScheduling):  # type: ignore[misc] # xdist comes without types
-    """Hands out tests group by group, the longest first; those that compute to one worker a core."""
+    """Hands out tests group by group, the longest first; those that compute to one of the workers for two cores.
+
+    So there is something to compute to the end, while the others wait.
+    """
 
     def __init__(self, config: pytest.Config, log: Any) -> None:
         super().__init__(config, log)
@@ -66,7 +69,7 @@ class Groups(LoadScopeScheduling):  # type: ignore[misc] # xdist comes without t
         return self._group_of.get(nodeid, nodeid)
 
     def _assign_work_unit(self, node: WorkerController) -> None:
-        waiting = int(node.gateway.id.removeprefix(WORKER)) >= cores()
+        waiting = int(node.gateway.id.removeprefix(WORKER)) >= max(1, cores() // 2)
         chosen = self._longest(waiting) or self._longest(not waiting) or next(iter(self.workqueue))
         self.workqueue.move_to_end(chosen, last=False)
         super()._assign_work_unit(node)
