@@ -142,7 +142,7 @@ class Turn(asyncio.Lock):
     _is_over = False
 
     async def close(self) -> None:
-        """Have whoever takes it, or waits for it, fail with `NotConnected` from now on; the one that has it ends."""
+        """Let the request under way end, and make those that wait, and all later ones, fail with `NotConnected`."""
         async with self:
             self._is_over = True
 
