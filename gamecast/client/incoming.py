@@ -24,6 +24,7 @@ from gamecast.client.inbox import Arrivals, Inbox, InboxItem
 from gamecast.client.outgoing import Outgoing
 from gamecast.client.reading import NodeReaders, OnRead
 from gamecast.client.receipts import Token
+from gamecast.client.replays import HOLD_S_MAX as REPLAY_HOLD_S_MAX
 from gamecast.client.replays import Replays
 from gamecast.client.states import States, cuts_in
 from gamecast.client.watching import Health
@@ -100,11 +101,12 @@ class Incoming:
         self._readings = NodeReaders(network, session, self._limits, self, health)
         self._decoder = EventDecoder(tap, session.name)
         self._inbox = Inbox()
-        self._replays = Replays(self.wake_application)
+        self._replays = Replays(self.wake_application, lambda region: region in session.joined)
         self._states = States()
         self._with_state: set[str] = set()
         """The regions that were subscribed to with their state: the application has nothing of them before that."""
         self._hold_timer: asyncio.TimerHandle | None = None
+        self._replay_timer: asyncio.TimerHandle | None = None
         self._given_up: dict[object, set[str]] = {}
         """Call of `subscribe` → the regions whose state was given up."""
         self._caught_up: list[frozenset[str]] = []
@@ -225,7 +227,7 @@ class Incoming:
 
     def _has_begun(self, region: str, epoch: int) -> bool:
         """Return whether all of a region before an epoch was decoded."""
-        if self._inbox or self._states.is_holding or region in self._replays:
+        if self._inbox or self._states.is_holding or self._replays.is_holding or region in self._replays:
             return False
         return self._session.begin(region)[0] >= epoch
 
@@ -393,7 +395,7 @@ class Incoming:
 
     def _put(self, items: Iterable[InboxItem]) -> None:
         """Put what was held back into the inbox."""
-        self._inbox.put(self._replays.keep([*items]))
+        self._keep([*items])
         if self._hold_timer is not None and not self._states.is_holding:
             self._hold_timer.cancel()  # the next hold has a time of its own
             self._hold_timer = None
@@ -401,6 +403,30 @@ class Incoming:
         self._pass_markers()
         if self._inbox:
             self._arrived.set()
+
+    def _keep(self, items: Sequence[InboxItem]) -> None:
+        """Put items into the inbox, but for those that wait for a history."""
+        self._inbox.put(self._replays.keep(items))
+        self._time_hold()
+
+    def _time_hold(self) -> None:
+        """See to it that what comes live waits no longer for a history than it may."""
+        if (self._replay_timer is not None) == self._replays.is_holding:
+            return
+        if self._replay_timer is not None:
+            self._replay_timer.cancel()
+            self._replay_timer = None
+        else:
+            self._replay_timer = asyncio.get_running_loop().call_later(REPLAY_HOLD_S_MAX, self._give_up_replays)
+
+    def _give_up_replays(self) -> None:
+        """Deliver what waits for a history, and let nothing more wait for that."""
+        self._release(for_good=True)
+        self._arrived.set()
+
+    def _release(self, *, for_good: bool = False) -> None:
+        self._inbox.put(self._replays.release(for_good=for_good))
+        self._time_hold()
 
     async def _joined(self, wanted: AbstractSet[str]) -> None:
         loop = asyncio.get_running_loop()
@@ -461,6 +487,7 @@ class Incoming:
         self._put(self._states.leave(left))
         self._inbox.drop(left)
         self._replays.drop(left)
+        self._release()
         self._caught_up = [staying for regions in self._caught_up if (staying := regions - left)]
         self._decoder.drop(left)
         self._with_state -= left
@@ -501,6 +528,7 @@ class Incoming:
             self._live_batches = 0
             if regions := self._replays.take(self._decoder, batch, BATCH_EVENTS, inbox):
                 self._caught_up.append(regions)
+                self._time_hold()
         else:
             self._live_batches += 1
             while inbox.items and len(batch) < BATCH_EVENTS:
@@ -543,6 +571,8 @@ class Incoming:
         self._stopping = True
         if self._hold_timer is not None:
             self._hold_timer.cancel()
+        if self._replay_timer is not None:
+            self._replay_timer.cancel()
         self._arrived.set()
         self._taken.set()
         self._changed.set()
@@ -586,6 +616,7 @@ class Incoming:
             return True
         if self._when_behind == "skip":
             self._give_up_states()
+            self._give_up_replays()
             self._inbox.skip()
             self._replays.skip()
             return True
@@ -598,7 +629,7 @@ class Incoming:
     def announce(self, gap: Gap) -> None:
         """Deliver a gap behind what is in the inbox."""
         if gap.region in self._session.joined:
-            self._inbox.put(self._replays.keep([gap]))
+            self._keep([gap])
             self._arrived.set()
 
     def carry_out(self, effects: Effects[Token]) -> None:
@@ -639,7 +670,7 @@ class Incoming:
             going_on = self._states.keep(items)
             if self._states.is_holding and self._hold_timer is None:
                 self._hold_timer = asyncio.get_running_loop().call_later(HOLD_S_MAX, self._give_up_states)
-        self._inbox.put(self._replays.keep(going_on))
+        self._keep(going_on)
         for recall in list(self._recalls):
             recall.narrow(self._session.wanted)
             if not recall.since:

@@ -8,6 +8,10 @@ What waits is *late* if an event of another region came after it, or if the stat
 have that already. So it is delivered as the last part of the history. When that is no longer than one batch, it is
 delivered at once, and then what is left, which is not late, in its place in the order of all regions. From there on all
 is live.
+
+An event of several regions of which one is live and one is replayed has to come once, as one of both, or the position
+of one of them would not show that it came. So it waits for the end of that history, with all that comes live behind it:
+for `HOLD_S_MAX` at most, as nobody waits long for somebody else's history.
 """
 
 from __future__ import annotations
@@ -21,11 +25,14 @@ from adapters.places import Position
 from gamecast.client.decoding import EventDecoder
 from gamecast.client.history import History
 from gamecast.client.inbox import MARKERS, Inbox, InboxItem
-from gamecast.client.states import Contained, region_of
+from gamecast.client.states import Contained, Standing, region_of
 from gamecast.event import Item
-from sequencing.frames import joint_parts
+from sequencing.errors import InvalidInput
+from sequencing.frames import FrameKind, joint_parts
 from sequencing.ready import Missing, Ready
 
+HOLD_S_MAX = 1.0
+"""So long does an event of several regions, and what comes live behind it, wait for the history of one of them."""
 AHEAD_FRAMES = 256
 """How many frames of a history are read ahead of the application, which may take events in ticks; or one look more."""
 
@@ -43,6 +50,8 @@ class Replay:
         """What came live after that."""
         self.contained: dict[str, Position] = {}
         """Region → the last event that the state of another region has: it is late whenever it comes."""
+        self.is_slow = False
+        """Whether events of several regions have waited too long for its end."""
         self._on_ready = on_ready
         self._found: deque[Ready | Missing] = deque()
         self._finding: asyncio.Task[None] | None = None
@@ -114,12 +123,15 @@ class Replay:
 class Replays:
     """All replays of one connection that have not ended."""
 
-    def __init__(self, on_ready: Callable[[], None]) -> None:
-        """``on_ready``: called when there is something to take."""
-        self._on_ready = on_ready
+    def __init__(self, on_ready: Callable[[], None], is_joined: Callable[[str], bool] = lambda region: False) -> None:
+        """``on_ready``: called when there is something to take; ``is_joined``: whether events of a region come."""
+        self._on_ready, self._is_joined = on_ready, is_joined
         self._all: deque[Replay] = deque()
         self._of: dict[str, Replay] = {}
         """Region → the replay of its history."""
+        self._held: list[InboxItem] = []
+        """An event of regions that are live, and others that are replayed; and all that came live behind it."""
+        self._held_events = self._held_bytes = 0
 
     def __bool__(self) -> bool:
         return bool(self._all)
@@ -131,12 +143,17 @@ class Replays:
     @property
     def events(self) -> int:
         """Events that came live and wait behind a history."""
-        return sum(replay.late.events + replay.fresh.events for replay in self._all)
+        return self._held_events + sum(replay.late.events + replay.fresh.events for replay in self._all)
 
     @property
     def bytes(self) -> int:
         """The bytes of these events."""
-        return sum(replay.late.bytes + replay.fresh.bytes for replay in self._all)
+        return self._held_bytes + sum(replay.late.bytes + replay.fresh.bytes for replay in self._all)
+
+    @property
+    def is_holding(self) -> bool:
+        """Whether what comes live waits for the end of a history."""
+        return bool(self._held)
 
     @property
     def is_ready(self) -> bool:
@@ -156,6 +173,9 @@ class Replays:
             return items
         others: list[InboxItem] = []
         for item in items:
+            if self._held or self._has_to_wait(item):
+                self._hold(item)
+                continue
             replay = self._of.get(region_of(item))
             if replay is not None:
                 replay.keep(item)
@@ -167,6 +187,33 @@ class Replays:
             others.append(item)
             self._make_late()
         return others
+
+    def _hold(self, item: InboxItem) -> None:
+        self._held.append(item)
+        if isinstance(item, Ready):
+            self._held_events += item.meta.events
+            self._held_bytes += len(item.frame.body)
+
+    def _has_to_wait(self, item: InboxItem) -> bool:
+        """Return whether an item is an event of regions of which some are live, and others are replayed."""
+        if isinstance(item, Contained) or not isinstance(item, Ready) or item.meta.kind != FrameKind.JOINT:
+            return False
+        try:
+            regions = [part.region for part in joint_parts(item.frame.meta)]
+        except InvalidInput:  # it becomes a gap
+            return False
+        awaited = [self._of[region] for region in regions if region in self._of]
+        return any(not replay.is_slow for replay in awaited) and any(
+            region not in self._of and self._is_joined(region) for region in regions
+        )
+
+    def release(self, *, for_good: bool = False) -> Iterable[InboxItem]:
+        """Return what was held and has nothing to wait for any more; ``for_good``: nothing waits for these replays."""
+        for replay in self._all if for_good else ():
+            replay.is_slow = True
+        held, self._held = self._held, []
+        self._held_events = self._held_bytes = 0
+        return self.keep(held)
 
     def take(self, decoder: EventDecoder, batch: list[Item], events_max: int, inbox: Inbox) -> frozenset[str] | None:
         """Decode the next events of one replay. If that was its end, return its regions, and put what follows into the
@@ -187,6 +234,7 @@ class Replays:
             replay.fresh.move_to(inbox)
             if is_fresh:
                 self._make_late()
+            inbox.put(self.release())
             return frozenset(replay.regions)
         return None
 
@@ -197,14 +245,19 @@ class Replays:
                 replay.fresh.move_to(replay.late)
 
     def drop(self, regions: AbstractSet[str]) -> None:
-        """Deliver nothing more of some regions: they were left."""
+        """Deliver nothing more of some regions: they were left. `release` has what need not wait any more."""
         for replay in self._all:
             replay.drop(regions)
         for region in regions:
             self._of.pop(region, None)
+        whole = (item.without(regions) if isinstance(item, Standing) else item for item in self._held)
+        held = [item for item in whole if item is not None and region_of(item) not in regions]
+        self._held, self._held_events, self._held_bytes = [], 0, 0
+        for item in held:
+            self._hold(item)
 
     def skip(self) -> None:
-        """Put gaps in the place of what came live."""
+        """Put gaps in the place of what came live, and is not held."""
         for replay in self._all:
             replay.late.skip()
             replay.fresh.skip()

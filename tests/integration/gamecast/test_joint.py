@@ -110,10 +110,8 @@ async def test_a_replay_has_it_once_also_beside_a_region_that_came_live(network:
     await live.subscribe("forest", since=0)
     await one.publish(BOTH, "end")
     events = await take(live, 4)
-    [end] = [event for event in events if event.payload == "end"]
-    assert had([event for event in events if event is not end]) == [0, 2, 4]
-    # Live events do not wait for history. Before it, its position in the forest is not one to resume after yet.
-    assert end.regions == (BOTH if end is events[-1] else ("river",))
+    assert had(events) == [0, 2, 4, "end"]
+    assert events[-1].regions == BOTH, "it waits for the history of one of its regions, and is one to resume after"
     await one.publish(BOTH, "after")
     assert (await next_event(live)).regions == BOTH
 
@@ -130,6 +128,25 @@ async def test_who_resumes_with_all_positions_misses_nothing_and_has_nothing_twi
     async with gamecast.connect(one.url, name="away") as away:
         await away.subscribe(*BOTH, since=positions)
         assert had(await take(away, 3)) == [2, 3, "meanwhile"]
+
+
+async def test_what_came_beside_a_replay_does_not_come_again_to_who_resumes_by_the_positions_of_its_events(
+    network: Network,
+) -> None:
+    one = await network.connect("one")
+    receipts = [await one.publish("river", number) for number in range(600)]
+    async with gamecast.connect(one.url, name="away") as away:
+        positions = await away.subscribe("forest")
+        await away.subscribe("river", since=receipts[0].position)
+        await one.publish(BOTH, "both")
+        events = await take(away, 600)
+        for event in events:
+            positions |= event.positions
+    assert had(events) == [*range(1, 600), "both"]
+    async with gamecast.connect(one.url, name="away") as away:
+        await away.subscribe(*BOTH, since=positions)
+        await one.publish(BOTH, "next")
+        assert had(await take(away, 1)) == ["next"]
 
 
 async def test_it_stays_as_one_of_the_regions_that_are_kept(network: Network) -> None:

@@ -47,10 +47,10 @@ class Past:
 
 
 class Delivered:
-    def __init__(self, *pasts: Past) -> None:
+    def __init__(self, *pasts: Past, joined: str = "") -> None:
         self.woken = 0
         self.inbox = Inbox()
-        self.replays = Replays(self.wake)
+        self.replays = Replays(self.wake, joined.__contains__)
         for past in pasts:
             self.replays.begin(cast(History, past))
 
@@ -231,3 +231,42 @@ def _told(item: Item) -> str:
         return f"{item.region}{item.sequence}"
     assert isinstance(item, Gap)
     return f"-{item.region}{item.first_sequence}"
+
+
+async def test_an_event_of_a_live_region_and_a_replayed_one_waits_for_the_history_and_all_behind_it_waits_too() -> None:
+    past = Past("a", [ready("a", 1)])
+    world = Delivered(past, joined="abc")
+    assert not world.replays.is_ready
+    world.live(ready("b", 1), ready("a", 2), joint("b", 2, {"a": 3}), ready("c", 1), joint("a", 3, {"b": 2}))
+    assert world.taken() == ["b1"]
+    assert (world.replays.is_holding, world.replays.events) == (True, 4)
+    await looked(past, 2)
+    assert world.take() == (["a1"], frozenset("a"))
+    assert world.taken() == ["a2", "b2", "c1", "a3"], "as it came: nobody has had anything that came later"
+    assert not world.replays.is_holding
+
+
+async def test_it_waits_whichever_copy_comes_first_but_not_as_one_of_regions_that_are_not_joined() -> None:
+    past = Past("a")
+    world = Delivered(past, joined="ab")
+    assert not world.replays.is_ready
+    world.live(joint("a", 1, {"x": 1}), joint("a", 2, {"b": 1}), ready("b", 2), joint("b", 1, {"a": 2}))
+    assert world.taken() == []
+    await looked(past)
+    assert world.take() == ([], frozenset("a"))
+    assert world.taken() == ["a1", "a2", "b2", "b1"]
+
+
+async def test_nobody_waits_for_a_history_that_was_given_up_or_left() -> None:
+    world = Delivered(Past("a"), joined="ab")
+    world.live(joint("b", 1, {"a": 1}), joint("a", 1, {"b": 1}))
+    assert world.taken() == []
+    world.inbox.put(world.replays.release(for_good=True))
+    world.live(joint("b", 2, {"a": 2}))
+    assert (world.taken(), world.replays.events) == (["b1", "b2"], 1), "and nothing waits for that any more"
+    world = Delivered(Past("a"), joined="ab")
+    world.live(joint("b", 1, {"a": 1}), ready("a", 2), ready("b", 2))
+    world.replays.drop(frozenset("a"))
+    assert world.replays.events == 2
+    world.inbox.put(world.replays.release())
+    assert (world.taken(), world.replays.events) == (["b1", "b2"], 0)
