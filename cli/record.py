@@ -28,7 +28,13 @@ from launcher.ending import INFRASTRUCTURE
     help="Directory of the session: a new one, or one that other recorders write into.",
 )
 @click.option("--seconds", type=click.FloatRange(min=0, min_open=True), metavar="S", help="Stop after S seconds.")
-@click.option("--regions", default="*", show_default=True, metavar="PATTERN", help="Which regions: *, ? and […].")
+@click.option(
+    "--regions",
+    default="**",
+    show_default=True,
+    metavar="PATTERN",
+    help="Which regions: * stands for any characters but /, ** for any.",
+)
 @click.option(
     "--roll-s",
     default=10.0,

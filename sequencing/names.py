@@ -6,6 +6,7 @@ Names become parts of Redis keys and of log lines, so a name that would make eit
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 from sequencing.errors import InvalidName
 
@@ -30,6 +31,30 @@ def check_region(region: object) -> str:
     if "*" in checked:
         raise InvalidName(f"a region must not contain '*', which is reserved for patterns: {region!r}")
     return checked
+
+
+class RegionPatterns:
+    """Patterns of regions' names, such as ``arena/*``: one rule for handlers, recordings and tokens.
+
+    ``*`` matches any characters but ``/``; ``**`` any characters; all else matches itself.
+    """
+
+    def __init__(self, patterns: Iterable[str]) -> None:
+        self.patterns = tuple(patterns)
+        self._matches = re.compile("|".join(map(_expression, self.patterns)) or r"(?!)", re.DOTALL).fullmatch
+
+    def __contains__(self, region: str) -> bool:
+        return self._matches(region) is not None
+
+    def __repr__(self) -> str:
+        return f"RegionPatterns({list(self.patterns)})"
+
+
+def _expression(pattern: str) -> str:
+    parts = re.split(r"(\*+)", pattern)
+    return "".join(
+        {"": "", "*": "[^/]*"}.get(part, ".*") if index % 2 else re.escape(part) for index, part in enumerate(parts)
+    )
 
 
 def check_connection_name(name: object) -> str:

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from adapters.gateway.refusal import Code, Refusal
-from adapters.gateway.regions import RegionPatterns
 from adapters.gateway.settings import GatewayLimits
+from sequencing.names import RegionPatterns
 
 ANYBODY = "anybody"
 EVERYTHING = RegionPatterns(("**",))

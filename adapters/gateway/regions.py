@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 
 from sequencing.errors import InvalidName, UsageError
-from sequencing.names import NAME_BYTES_MAX, check_region
+from sequencing.names import NAME_BYTES_MAX, RegionPatterns, check_region
 
 _GLOB = set("*?[]{}\\")
 _FILLERS = set("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")
@@ -69,22 +69,9 @@ def _is_invisible(letter: str) -> bool:
     return letter in _FILLERS or any(first <= code <= last for first, last in _SELECTORS)
 
 
-class RegionPatterns:
-    """Patterns such as ``arena/*``.
-
-    ``*`` matches any characters but ``/``; ``**`` any characters; all else matches itself.
-    """
-
-    def __init__(self, patterns: Iterable[str]) -> None:
-        """Raises `UsageError` for an invalid pattern."""
-        self.patterns = tuple(check_pattern(pattern) for pattern in patterns)
-        self._matches = re.compile("|".join(map(_expression, self.patterns)) or r"(?!)", re.DOTALL).fullmatch
-
-    def __contains__(self, region: str) -> bool:
-        return self._matches(region) is not None
-
-    def __repr__(self) -> str:
-        return f"RegionPatterns({list(self.patterns)})"
+def checked_patterns(patterns: Iterable[object]) -> RegionPatterns:
+    """Return the patterns of a token; raises `UsageError` for one that is invalid."""
+    return RegionPatterns(map(check_pattern, patterns))
 
 
 def check_pattern(pattern: object) -> str:
@@ -98,10 +85,3 @@ def check_pattern(pattern: object) -> str:
             f"{pattern!r} is not a valid region pattern (* and ** stand for characters): {error}"
         ) from error
     return pattern
-
-
-def _expression(pattern: str) -> str:
-    parts = re.split(r"(\*+)", pattern)
-    return "".join(
-        {"": "", "*": "[^/]*"}.get(part, ".*") if index % 2 else re.escape(part) for index, part in enumerate(parts)
-    )

@@ -25,9 +25,9 @@ from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey, RSAPubl
 
 from adapters.gateway.grants import ANYBODY, SEPARATOR, Grant
 from adapters.gateway.refusal import Code, Refusal
-from adapters.gateway.regions import RegionPatterns, check_visible
+from adapters.gateway.regions import check_visible, checked_patterns
 from sequencing.errors import GamecastError, InvalidName, UsageError
-from sequencing.names import check_connection_name
+from sequencing.names import RegionPatterns, check_connection_name
 
 ALGORITHMS = ("HS256", "EdDSA")
 """The algorithms of keys that gamecast generates."""
@@ -203,7 +203,7 @@ def mint(
     ``limits``: rate, burst, payload_bytes, sessions.
     """
     check_subject(subject, "sub")
-    RegionPatterns((*read, *write))
+    checked_patterns((*read, *write))
     if lifetime_s <= 0:
         raise UsageError("a token's lifetime must be more than 0 s")
     now = time.time()
@@ -303,7 +303,7 @@ def _patterns(claims: Mapping[str, Any], name: str) -> RegionPatterns:
     patterns = claims.get(name, [])
     if not isinstance(patterns, list) or len(patterns) > 256:
         raise UsageError(f"{name} must be a list of at most 256 region patterns")
-    return RegionPatterns(patterns)
+    return checked_patterns(patterns)
 
 
 def _limit(claims: Mapping[str, Any], name: str) -> float | None:

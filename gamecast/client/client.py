@@ -548,7 +548,10 @@ class Client:
         return self._pulling().next_batch()
 
     def on(self, region_pattern: str) -> Callable[[SomeHandler], SomeHandler]:
-        """Register a handler for the events of the regions that match a pattern (``*``, ``?``, ``[…]``); see `run`."""
+        """Register a handler for the events of the regions that match a pattern; see `run`.
+
+        ``*`` matches any characters but ``/``, ``**`` any characters, and all else itself, as in tokens.
+        """
         return self._handlers.on(region_pattern)
 
     def on_gap(self, handler: SomeGapHandler) -> SomeGapHandler:

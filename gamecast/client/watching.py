@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from fnmatch import fnmatchcase
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from adapters.redis.deadline import Overdue
 from gamecast.arguments import check_pattern, checked_handler
 from gamecast.event import Event, Gap, Item, JointEvent, Presence, State
 from sequencing.errors import GamecastError, Unreachable
+from sequencing.names import RegionPatterns
 
 StatusName = Literal["opening", "connected", "disconnected", "failed", "closed"]
 
@@ -57,7 +57,7 @@ class Handlers:
     """Functions that are called with events, by region, and with gaps."""
 
     def __init__(self) -> None:
-        self._of_events: list[tuple[str, Handler]] = []
+        self._of_events: list[tuple[RegionPatterns, Handler]] = []
         self._of_gaps: list[GapHandler] = []
         self._of_states: list[Callable[[State], Awaitable[None] | None]] = []
         self._of_presence: list[Callable[[Presence], Awaitable[None] | None]] = []
@@ -67,7 +67,7 @@ class Handlers:
         check_pattern(region_pattern)
 
         def register(handler: SomeHandler) -> SomeHandler:
-            self._of_events.append((region_pattern, checked_handler(handler)))
+            self._of_events.append((RegionPatterns([region_pattern]), checked_handler(handler)))
             return handler
 
         return register
@@ -97,11 +97,9 @@ class Handlers:
             return self._of_presence
         if isinstance(item, JointEvent):
             here = item.regions
-            return [
-                handler for pattern, handler in self._of_events if any(fnmatchcase(region, pattern) for region in here)
-            ]
+            return [handler for pattern, handler in self._of_events if any(region in pattern for region in here)]
         if isinstance(item, Event):
-            return [handler for pattern, handler in self._of_events if fnmatchcase(item.region, pattern)]
+            return [handler for pattern, handler in self._of_events if item.region in pattern]
         if not self._of_gaps:
             logger.warning("no handler takes %s: register one with on_gap", item)
         return self._of_gaps

@@ -14,7 +14,6 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
 from typing import Any
 
 import orjson
@@ -29,6 +28,7 @@ from gamecast.recording.recorder import Recorder
 from sequencing.errors import GamecastError, InvalidInput, is_passing
 from sequencing.frames import CARRIES_EVENTS, parse_meta, parse_stamp
 from sequencing.listing import listed
+from sequencing.names import RegionPatterns
 from sequencing.plan import Plan
 from sequencing.record import Record
 
@@ -57,9 +57,9 @@ class OutsideTap:
     """Records into one recorder, from `start` to `close`."""
 
     def __init__(
-        self, recorder: Recorder, url: str, *, regions: str = "*", way: Callable[[str], str] | None = None
+        self, recorder: Recorder, url: str, *, regions: str = "**", way: Callable[[str], str] | None = None
     ) -> None:
-        """``url``: of the control Redis; ``regions``: a pattern (``*``, ``?``, ``[…]``); ``way``: URL → URL to use."""
+        """``url``: of the control Redis; ``regions``: a pattern, as in `Client.on`; ``way``: URL → URL to use."""
         self.frames = 0
         self.stamps: Counter[str] = Counter()
         """Node → frames seen there."""
@@ -69,7 +69,7 @@ class OutsideTap:
         self._recorder = recorder
         self._url = url
         self._way = way or (lambda known: known)
-        self._pattern = regions
+        self._pattern = RegionPatterns([regions])
         self._control = RedisControl(self._way(url))
         self._nodes: dict[str, _Node] = {}
         self._plans: list[tuple[Plan, float]] = []
@@ -185,7 +185,7 @@ class OutsideTap:
         for plan, _ in self._plans:
             urls |= plan.nodes
             for region, path in plan.paths.items():
-                if fnmatchcase(region, self._pattern):
+                if region in self._pattern:
                     streams.setdefault(path[-1], set()).add((region, plan.epoch_of(region)))
             for source, target in plan.links:
                 links.setdefault(source, set()).add(plan.link_end(target))
@@ -250,7 +250,7 @@ class OutsideTap:
         known = look.not_before_ns and node.round_trip_ns is not None
         not_before_ns = look.not_before_ns - (node.round_trip_ns or 0) if known else None
         for seen in look.seen:
-            if fnmatchcase(seen.frame.region, self._pattern):
+            if seen.frame.region in self._pattern:
                 self._note(node.tap.name, seen, look.at_ns, not_before_ns)
 
     def _note(self, node: str, seen: Seen, at_ns: int, not_before_ns: int | None) -> None:
@@ -294,7 +294,7 @@ class OutsideTap:
             (subscriber, region)
             for subscriber, regions in record.members.items()
             for region in regions
-            if fnmatchcase(region, self._pattern)
+            if region in self._pattern
         }
         for key in sorted(self._members.keys() - there):
             row = self._members.pop(key)

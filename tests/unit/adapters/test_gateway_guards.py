@@ -19,7 +19,7 @@ from adapters.gateway.guard import Guard
 from adapters.gateway.messages import read_json, read_message
 from adapters.gateway.metrics import OTHER, BoundedLabels
 from adapters.gateway.refusal import Refusal
-from adapters.gateway.regions import RegionPatterns, check_public_region
+from adapters.gateway.regions import check_public_region, checked_patterns
 from adapters.gateway.replaycache import MemoryReplayCache
 from adapters.gateway.settings import GatewayLimits, GatewaySettings, parse_limits
 from cli.gateway import JsonLines
@@ -82,7 +82,7 @@ def test_regions_that_look_like_others_or_mean_several_are_refused(region: str, 
     ],
 )
 def test_patterns_mean_what_they_say(patterns: list[str], inside: list[str], outside: list[str]) -> None:
-    allowed = RegionPatterns(patterns)
+    allowed = checked_patterns(patterns)
     assert all(region in allowed for region in inside)
     assert not any(region in allowed for region in outside)
 
@@ -93,7 +93,7 @@ def test_whatever_is_taken_as_a_region_is_no_pattern_and_has_no_parts_that_climb
         region = check_public_region(text)
     except InvalidName:
         return
-    assert region in RegionPatterns([region])
+    assert region in checked_patterns([region])
     assert ".." not in region.split("/")
     assert "*" not in region
 
@@ -127,7 +127,8 @@ def test_a_bucket_lets_a_burst_through_and_then_its_rate() -> None:
 
 def test_the_rate_of_a_token_holds_for_all_sessions_of_its_subject() -> None:
     subjects = Subjects(GatewayLimits())
-    grant = Grant(subject="alice", read=RegionPatterns([]), write=RegionPatterns([]), events_per_s=3, sessions_max=1)
+    nowhere = checked_patterns([])
+    grant = Grant(subject="alice", read=nowhere, write=nowhere, events_per_s=3, sessions_max=1)
     for _ in range(3):
         subjects.of(grant).require_events(1)
     with pytest.raises(Refusal, match="too many events"):
@@ -140,7 +141,7 @@ def test_the_rate_of_a_token_holds_for_all_sessions_of_its_subject() -> None:
 
 
 def test_a_holder_is_called_what_the_token_says() -> None:
-    grant = Grant(subject="alice", read=RegionPatterns([]), write=RegionPatterns([]))
+    grant = Grant(subject="alice", read=checked_patterns([]), write=checked_patterns([]))
     assert grant.require_name("alice~phone") == "alice~phone"
     for name in ("bob", "alice2", "ALICE", "alic", "~alice"):
         with pytest.raises(Refusal, match="allows the name 'alice'"):

@@ -14,9 +14,11 @@ import gamecast
 from adapters.redis.networkstate import NetworkState, NodeState
 from cli.publish import publish
 from cli.tail import tail
-from gamecast import Gap, Receipt, blocking
+from gamecast import Event, Gap, Receipt, blocking
 from gamecast.client.history import parse_since
+from gamecast.client.watching import Handlers
 from gamecast.testing import memory_url
+from sequencing.names import RegionPatterns
 from tests.patience import patience
 
 
@@ -112,3 +114,23 @@ async def test_what_one_task_leaves_comes_before_what_another_one_reads() -> Non
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def test_one_rule_for_patterns_holds_for_handlers_recordings_and_tokens() -> None:
+    patterns = "e:*", "**", "a/*/c", "b[1]?"
+    handlers, heard = Handlers(), list[str]()
+    for pattern in patterns:
+        handlers.on(pattern)(lambda event, pattern=pattern: heard.append(pattern))
+    for region, expected in {
+        "e:1": ["e:*", "**"],
+        "e:1/2": ["**"],
+        "a/b/c": ["**", "a/*/c"],
+        "b[1]?": ["**", "b[1]?"],
+        "b1x": ["**"],
+    }.items():
+        heard.clear()
+        for handler in handlers.of(event := Event(region, "p", None, 1, 1, 0, 0)):
+            handler(event)
+        assert heard == expected
+        assert [pattern for pattern in patterns if region in RegionPatterns([pattern])] == heard
+    assert "e:1" not in RegionPatterns([])
