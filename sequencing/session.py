@@ -156,6 +156,10 @@ class Session(Generic[Token]):
         """Return (epoch, region sequence) after which a region is delivered, once it is joined."""
         return self._subscriber.begin(region)
 
+    def epoch(self, region: str) -> int:
+        """Return the epoch that a joined region is followed in; of epochs before, all that there was is delivered."""
+        return self._subscriber.epoch(region)
+
     def delivers_after(self, region: str) -> tuple[int, int] | None:
         """Return (epoch, region sequence) after which a region is delivered, joined or not yet; None if it is not."""
         return self._subscriber.delivers_after(region)

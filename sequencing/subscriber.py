@@ -63,6 +63,8 @@ class Subscriber:
         """Regions that are wanted and granted, and not followed."""
         self._surplus: set[str] = set()
         """Regions that are followed, and not wanted or not granted."""
+        self._begun: dict[str, tuple[int, int]] = {}
+        """Region that was delivered in an epoch before its own marker came there → after what it was."""
         self._severed: set[str] = set()
         """Regions that are read at a node that was given up, and go on to a later epoch."""
         self._due: set[str] = set()
@@ -110,6 +112,7 @@ class Subscriber:
             self.joined -= gone
             for region in gone:
                 self._silence.forget(region)
+                self._begun.pop(region, None)
         return self._handed_out(self._go_on())
 
     def update(self, record: Record) -> list[Ready | Missing]:
@@ -313,8 +316,12 @@ class Subscriber:
 
     def begin(self, region: str) -> tuple[int, int]:
         """Return (epoch, region sequence) after which a region, joined just now, is delivered."""
-        epoch = self._regions.all[region].epoch
-        return self._silence.begin(region) or (epoch, self._epochs.all[epoch].delivery.begin(region))
+        epoch, begun = self.epoch(region), self._silence.begin(region) or self._begun.get(region)
+        return begun or (epoch, self._epochs.all[epoch].delivery.begin(region))
+
+    def epoch(self, region: str) -> int:
+        """Return the epoch that a region is followed in; of epochs before, all that there was is delivered."""
+        return self._regions.all[region].epoch
 
     def delivers_after(self, region: str) -> tuple[int, int] | None:
         """Return (epoch, region sequence) after which a region is delivered, joined or not yet; None if it is not."""
@@ -468,6 +475,8 @@ class Subscriber:
     def _move_on(self, region: str, state: FollowedRegion) -> None:
         """Go on to the next epoch of a region."""
         self._adjusted = False
+        if region not in self.joined and region not in self._begun and self._is_delivered(region, state):
+            self._begun[region] = self.begin(region)
         while state.later and region not in self._epochs.all[state.later[0]].delivery.regions:
             self._epochs.all[state.later.pop(0)].barrier.discard(region)
         if not state.later:
@@ -517,6 +526,7 @@ class Subscriber:
             self._lacking.add(region)
         self.joined.discard(region)
         self._silence.forget(region)
+        self._begun.pop(region, None)
         self._epochs.stop(region)
 
     def _drop(self, region: str) -> list[Ready | Missing]:

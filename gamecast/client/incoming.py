@@ -229,7 +229,7 @@ class Incoming:
         """Return whether all of a region before an epoch was decoded."""
         if self._inbox or self._states.is_holding or self._replays.is_holding or region in self._replays:
             return False
-        return self._session.begin(region)[0] >= epoch
+        return self._session.epoch(region) >= epoch
 
     def passed(self, region: str) -> Position:
         """Return up to where the application was given a region, or where it began; (0, 0) if it is not subscribed to.

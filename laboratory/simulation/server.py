@@ -461,7 +461,9 @@ class _Life:
             receipts = self.diary.receipts
             mine -= {event for event in mine if receipts.get(event, {}).get(region, (epoch + 1, 0))[0] <= epoch}
         for region in effects.joined:
-            self.begins[region] = self.session.begin(region)
+            begin = self.begins[region] = self.session.begin(region)
+            before = self.passed.get(region, begin)
+            assert region not in self.passed or before > begin, f"{region} came up to {before}, and began at {begin}"
             self.engine.give(self.to_ask)
         self._deliver(self.states.keep(effects.deliver))
         for resolved in effects.resolve:

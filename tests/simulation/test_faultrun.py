@@ -29,6 +29,12 @@ def test_a_state_comes_in_its_place_beside_gaps_and_regions_without_an_order(see
     assert run_faults(Scenario.of(seed)).violations == ()
 
 
+@pytest.mark.parametrize("seed", [203, 260])
+def test_a_join_tells_where_it_began_also_if_an_epoch_began_before_its_marker_came(seed: int) -> None:
+    """It told a position behind events that it had delivered."""
+    assert run_faults(Scenario.of(seed)).violations == ()
+
+
 def test_a_seed_has_one_outcome() -> None:
     assert run_faults(Scenario.of(7)) == run_faults(Scenario.of(7))
 
