@@ -150,7 +150,9 @@ def analyze(
 def _bytes_of(places: Sequence[Stored]) -> int:
     """Return how large the files of sessions and logs are."""
     return sum(
-        file.size for place in places for file in (place.files(everywhere=True) if place.is_folder else (place,))
+        file.size
+        for place in places
+        for file in (place.listing(everywhere=True).found if place.is_folder else (place,))
     )
 
 

@@ -16,6 +16,7 @@ from rich.progress import SpinnerColumn, TextColumn
 from rich.table import Table
 from rich.text import Text
 
+from cli.reporting import printable
 from gamecast.recording.deliverylog import (
     DeliveryLogs,
     Progress,
@@ -63,8 +64,11 @@ def audit(context: click.Context, files: Sequence[Path], *, published: Path | No
     Exit status: 0 if the promises are kept, 1 if one is broken, 2 if the input is malformed or empty, 4 if it cannot be
     told.
     """
-    found = find_delivery_logs(files)
-    published = published or find_published(found)
+    left_out: dict[str, str] = {}
+    found = find_delivery_logs(files, left_out=left_out)
+    published = published or find_published(found, left_out=left_out)
+    for name, reason in left_out.items():
+        click.echo(f"left out: {printable(name)}: {reason}", err=True)
     with _progress() as on_progress:
         logs = read_delivery_logs(found, on_progress=on_progress)
         expected = read_published(published, on_progress=on_progress) if published is not None else None
@@ -74,10 +78,11 @@ def audit(context: click.Context, files: Sequence[Path], *, published: Path | No
     if expected is not None:
         unrecorded = _unrecorded(logs, expected)
         verdict = _with_losses(verdict, logs, expected, unrecorded)
-    unknown = tuple(_unknown(logs, unrecorded if expected else {}))
+    unknown = (*_unknown(logs, unrecorded if expected else {}), *_not_read(left_out))
     compared = compare_pairs(history) if pairs else None
     if as_json:
         report = {**verdict.as_dict(), "files": len(found), "index_gaps": logs.index_gaps, "fine": verdict.fine}
+        report["left_out"] = left_out
         report["verdict"] = "broken" if not verdict.fine else "unknown" if unknown else "kept"
         report["unknown"] = list(unknown)
         if compared is not None:
@@ -143,6 +148,12 @@ def _unknown(logs: DeliveryLogs, unrecorded: Mapping[str, AbstractSet[str]]) -> 
     if unrecorded:
         count = _count(sum(map(len, unrecorded.values())), "event")
         yield f"{count} of senders whose publishing was not recorded, or not to its end: {_few(sorted(unrecorded))}"
+
+
+def _not_read(left_out: Mapping[str, str]) -> Iterator[str]:
+    if left_out:
+        names = [printable(name) for name in left_out]
+        yield f"{_count(len(names), 'file')} left out, because only regular files are read: {_few(names)}"
 
 
 def _few(names: Sequence[object]) -> str:

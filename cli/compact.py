@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from cli.outfiles import writing
+from cli.reporting import printable
 from gamecast.recording.options import require_pyarrow
 
 
@@ -51,4 +52,4 @@ def compact(session: str, out: Path, *, as_json: bool) -> None:
     if done.copied:
         click.echo(f"{done.copied:,} files that cannot be used were copied as they are.", err=True)
     for file, why in done.left_out.items():
-        click.echo(f"left out: {file}: {why}", err=True)
+        click.echo(f"left out: {printable(file)}: {why}", err=True)

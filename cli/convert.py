@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 import orjson
 
+from cli.reporting import printable
 from gamecast.recording.options import require_pyarrow
 from gamecast.version import __version__
 from launcher.ending import WRONG_USE
@@ -62,10 +63,13 @@ def convert(
             raise InvalidInput(f"{sources[0]} is a file, and a recorded session is a directory")
         done = session_to_logs(sources[0], out)
     else:
-        logs = find_delivery_logs(sources)
+        left_out: dict[str, str] = {}
+        logs = find_delivery_logs(sources, left_out=left_out)
+        published = published or find_published(logs, left_out=left_out)
         if all(next(read_records(log), None) is None for log in logs):
             raise InvalidInput(f"no lines in {', '.join(map(str, logs))}: there is nothing to convert")
-        done = logs_to_session(logs, out, published=published or find_published(logs), version=__version__)
+        done = logs_to_session(logs, out, published=published, version=__version__)
+        done.quarantined.update(left_out)
     if as_json:
         click.echo(orjson.dumps(asdict(done), option=orjson.OPT_INDENT_2))
     else:
@@ -83,6 +87,6 @@ def convert(
                 err=True,
             )
         for file, why in done.quarantined.items():
-            click.echo(f"left out: {file}: {why}", err=True)
+            click.echo(f"left out: {printable(file)}: {why}", err=True)
     if done.quarantined:
         context.exit(WRONG_USE)

@@ -29,12 +29,12 @@ from analytics.jobs.probes import direct_from_probes
 from analytics.jobs.slices import cut
 from analytics.jobs.spark import set_for
 from analytics.jobs.stretch import measure_stretch, quantile
-from analytics.session.finding import Finding
+from analytics.session.finding import Finding, finished_files
 from analytics.session.quarantine import Quarantine
 from analytics.session.reading import read_sources
 from analytics.session.runs import spread
 from analytics.session.schema import DELIVERIES, SESSION_FILE, TABLE_OF
-from analytics.session.storage import stored
+from analytics.session.storage import Stored, stored
 from sequencing.errors import InvalidInput
 
 TAIL_S = 10.0
@@ -69,6 +69,7 @@ class Following:
     tail_s: float = TAIL_S
     _finding: Finding = field(default_factory=lambda: Finding(Quarantine()))
     _last_ns: int = 0
+    _directory: Stored = field(init=False)
 
     def run(
         self, *, until: Callable[[], bool] | None = None, idle_s: float = IDLE_S, causal: bool | None = None
@@ -81,12 +82,15 @@ class Following:
         for file in sorted(self._kept("files").glob("*.json")):
             for name in _noted(file) or ():
                 self._finding.known(stored(name), DELIVERIES.name, session)
-        directory = stored(self.directory)
+        directory = self._directory = stored(self.directory).resolved()
         idle_since = time.monotonic()
         while not directory.within(DELIVERIES.name).is_folder:  # the recorder makes it, with its first file
             if (until is not None and until()) or time.monotonic() - idle_since >= idle_s:
                 raise InvalidInput(f"{self.directory}: no deliveries were recorded there")
             time.sleep(POLL_S)
+        # Spark lists the folder itself, and would follow them.
+        for name, reason in directory.listing(everywhere=True).left_out.items():
+            raise InvalidInput(f"{self.directory} cannot be followed while it is recorded: {name} is {reason}")
         rows = (
             self.spark.readStream.schema(DELIVERIES.spark_schema())
             .option("maxFilesPerTrigger", FILES_PER_BATCH_MAX)
@@ -116,7 +120,10 @@ class Following:
 
     def _session(self) -> str:
         try:
-            return str(json.loads(stored(self.directory).within(SESSION_FILE).read_bytes())["session"])
+            file = stored(self.directory).within(SESSION_FILE)
+            if not file.is_file:
+                raise FileNotFoundError(file.name)
+            return str(json.loads(file.read_bytes())["session"])
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise InvalidInput(
                 f"{self.directory} is not a recorded session: its {SESSION_FILE} cannot be read"
@@ -130,7 +137,11 @@ class Following:
     def _take(self, batch: DataFrame, batch_number: int, session: str) -> None:
         """Store the sums of one batch, and raise the alarm if its order is wrong."""
         named = sorted(unquote(row["_file"]) for row in batch.select("_file").distinct().collect())
-        files = [name for name in named if self._finding.check(stored(name), DELIVERIES.name, session)]
+        files = [
+            name
+            for name in named
+            if self._is_read(name) and self._finding.check(stored(name), DELIVERIES.name, session)
+        ]
         # A batch that is repeated after a crash must not mistake its own files for copies.
         noted = self._kept("files") / f"{batch_number:09}.json"
         if (known := _noted(noted)) is not None:
@@ -147,6 +158,10 @@ class Following:
         alarms = self._audit(rows, batch_number)
         rows.unpersist()
         self.on_update(self._update(batch_number, alarms))
+
+    def _is_read(self, name: str) -> bool:
+        """Return whether a file that Spark found is one that a listing of the session has."""
+        return self._directory.within(*stored(name).parts_in(self._directory)).is_file
 
     def _audit(self, rows: DataFrame, batch_number: int) -> tuple[str, ...]:
         """Audit the batch with the tail before it, and keep the tail of both for the next batch."""
@@ -188,8 +203,8 @@ class Following:
         if self.direct is not None:
             return self.direct(cells)
         probes = TABLE_OF["probes"].spark_schema()
-        folder = stored(self.directory).within("probes")
-        read = self.spark.read.schema(probes).parquet(folder.for_spark) if folder.is_folder else None
+        files = finished_files(stored(self.directory))[0].get("probes")
+        read = self.spark.read.schema(probes).parquet(*(file.for_spark for file in files)) if files else None
         return direct_from_probes(read if read is not None else self.spark.createDataFrame([], probes), cells)
 
     def _update(self, batch_number: int, alarms: tuple[str, ...]) -> Update:

@@ -6,13 +6,15 @@ a millisecond or two for each, however little is in it.
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import orjson
+
+from analytics.session.allowance import PARQUET_TIMES, Allowance
 from analytics.session.finding import Finding, Usable
 from analytics.session.manifest import sync_directory
 from analytics.session.quarantine import Quarantine
@@ -40,6 +42,8 @@ if TYPE_CHECKING:
 ROW_GROUP_ROWS = 262_144
 FILE_ROWS = 4_000_000
 """Rows of a large file: some 100 MB."""
+SLICE_BYTES = 256 * 1024 * 1024
+"""Rows that are written at once take less than this in memory: an ordinary row group some 40 MB."""
 AT_ONCE = 512
 """Files whose rows are in memory at a time."""
 
@@ -66,10 +70,13 @@ def compact_session(source: Stored, out: Path, *, on_progress: OnProgress = lamb
     The source is only read. Files that cannot be used, and unfinished ones, are copied, so that an analysis still
     says what is missing. Copies of files are left out. The directory is there when all is written.
 
-    Raises `InvalidInput` if the source is no session, or the directory exists and is not empty; `OSError`.
+    Only regular files below the source are read. Raises `InvalidInput` if the source is no session, if its rows take
+    far more room than its files, or if the directory exists and is not empty, or is in the source; `OSError`.
     """
     if not source.is_folder or not source.within(SESSION_FILE).is_file:
-        raise InvalidInput(f"{source} is not a recorded session: it has no {SESSION_FILE}")
+        raise InvalidInput(f"{source} is not a recorded session: it has no {SESSION_FILE} that is a regular file")
+    if source.is_local and out.resolve().is_relative_to(Path(source.place).resolve()):
+        raise InvalidInput(f"{out} is in the session: name a directory outside of it")
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise InvalidInput(f"{out} is not empty: name a new directory")
     finding = Finding(Quarantine())
@@ -78,31 +85,49 @@ def compact_session(source: Stored, out: Path, *, on_progress: OnProgress = lamb
     if not finding.usable:
         reasons = "; ".join(each.reason for each in finding.quarantine.entries)
         raise InvalidInput(f"{source} cannot be compacted: {reasons or 'it has no rows'}")
-    session = finding.usable[0].session
     draft = out.with_name(f".{out.name}.partial")
     if draft.exists():  # what a killed compaction left
         shutil.rmtree(draft)
     draft.mkdir(parents=True)
-    done = Compaction(session)
+    try:
+        done = _write(source, finding, draft, on_progress)
+    except BaseException:
+        shutil.rmtree(draft)
+        raise
+    if out.exists():
+        out.rmdir()
+    draft.rename(out)
+    sync_directory(out.parent)
+    return done
+
+
+def _write(source: Stored, finding: Finding, draft: Path, on_progress: OnProgress) -> Compaction:
     usable = finding.usable
+    session = usable[0].session
+    done = Compaction(session)
+    found, left_out = source.listing(everywhere=True)
+    done.left_out.update(left_out)
+    allowance = Allowance(source, found, times=PARQUET_TIMES)
     taken = {each.file.name for each in usable}
     groups: dict[tuple[str, str], list[Stored]] = {}
     for each in usable:
         groups.setdefault((each.table, _hour_of(each, source)), []).append(each.file)
     for (table, hour), files in groups.items():
-        gathered = gather(files, TABLE_OF[table], draft / table / f"{PARTITION}={hour}", session=session)
+        folder = draft / table / f"{PARTITION}={hour}"
+        gathered = gather(files, TABLE_OF[table], folder, session=session, allowance=allowance)
         taken -= {file.name for file in gathered.damaged}
         done.files_before += len(files)
         done.files_after += len(gathered.files)
         done.rows += gathered.rows
         on_progress(done.files_before, len(usable))
-    for file in source.files(everywhere=True):
+    for file in found:
         if file.name in finding.copies:
             done.left_out[file.name] = finding.copies[file.name]
         elif file.parts_in(source) == (SESSION_FILE,):
-            described = {**json.loads(file.read_bytes()), "schema": SCHEMA_VERSION}
-            (draft / SESSION_FILE).write_text(json.dumps(described))
+            described = {**orjson.loads(file.read_bytes()), "schema": SCHEMA_VERSION}
+            (draft / SESSION_FILE).write_bytes(orjson.dumps(described))
         elif file.name not in taken:
+            allowance.take(file.size)
             try:
                 file.fetch(draft.joinpath(*file.parts_in(source)))
             except FileNotFoundError:
@@ -110,10 +135,6 @@ def compact_session(source: Stored, out: Path, *, on_progress: OnProgress = lamb
                 done.left_out[file.name] = "gone: is it still being recorded?"
                 continue
             done.copied += 1
-    if out.exists():
-        out.rmdir()
-    draft.rename(out)
-    sync_directory(out.parent)
     return done
 
 
@@ -126,8 +147,9 @@ class Gathered:
     damaged: list[Stored] = field(default_factory=list)
 
 
-def gather(files: Sequence[Stored], table: Table, folder: Path, *, session: str) -> Gathered:
+def gather(files: Sequence[Stored], table: Table, folder: Path, *, session: str, allowance: Allowance) -> Gathered:
     """Write the rows of files into as few files in a folder, which is made."""
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
     metadata = {FILE_SCHEMA: str(SCHEMA_VERSION), FILE_SESSION: session, FILE_RECORDER: COMPACTED}
@@ -139,9 +161,16 @@ def gather(files: Sequence[Stored], table: Table, folder: Path, *, session: str)
         folder.mkdir(parents=True, exist_ok=True)
         file = folder / f"{COMPACTED}-{len(gathered.files):06}{FILE_SUFFIX}"
         rows = events = 0
-        with pq.ParquetWriter(file, schema, compression="zstd") as writer:
+        written = 0
+        with (
+            pa.OSFile(str(file), "wb") as stream,
+            pq.ParquetWriter(stream, schema, compression="zstd") as writer,
+        ):
             while group is not None and rows < FILE_ROWS:
-                writer.write_table(group)
+                for some in _slices(group):
+                    writer.write_table(some)
+                    allowance.take(stream.tell() - written)
+                    written = stream.tell()
                 rows += group.num_rows
                 events += events_of(group, table)
                 group = next(groups, None)
@@ -150,6 +179,13 @@ def gather(files: Sequence[Stored], table: Table, folder: Path, *, session: str)
         gathered.files.append(stored(file))
         gathered.rows += rows
     return gathered
+
+
+def _slices(group: pa.Table) -> Iterator[pa.Table]:
+    """Yield parts of some rows, each small enough to be written before what is written is counted."""
+    rows = max(1, group.num_rows * SLICE_BYTES // max(group.nbytes, 1))
+    for begin in range(0, group.num_rows, rows):
+        yield group.slice(begin, rows)
 
 
 def _row_groups(files: Sequence[Stored], table: Table, damaged: list[Stored]) -> Iterator[pa.Table]:

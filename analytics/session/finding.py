@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-import json
 import re
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
+
+import orjson
 
 from analytics.session.quarantine import Quarantine
 from analytics.session.runs import events_in
@@ -95,13 +96,14 @@ class Finding:
         if source.is_file:
             self._log(source)
             return
-        here = list(source.files())
+        here, left_out = source.listing()
         names = {each.last for each in here}
         if SESSION_FILE in names or any(each.is_folder and each.last in TABLE_OF for each in here):
             self._session(source)
             return
         logs = [each for each in here if each.is_file and each.last.endswith(LOG_SUFFIXES)]
         inner = [each for each in here if each.is_folder and each.within(SESSION_FILE).is_file]
+        self._left_out(source, left_out)
         # The demo writes both for the same run; a session has more data.
         for log in logs if not inner else ():
             self._log(log)
@@ -155,7 +157,9 @@ class Finding:
     def _candidates(self, directory: Stored, session: str) -> list[tuple[str, Stored]]:
         """Return the finished files of tables, and each one's table."""
         found = []
-        for file in directory.files(everywhere=True):
+        files, left_out = directory.listing(everywhere=True)
+        self._left_out(directory, left_out)
+        for file in files:
             place = file.parts_in(directory)
             if place == (SESSION_FILE,):
                 continue
@@ -169,13 +173,25 @@ class Finding:
                 found.append((place[0], file))
         return found
 
+    def _left_out(self, folder: Stored, left_out: Mapping[str, str]) -> None:
+        for name, reason in left_out.items():
+            first, *_ = name[len(folder.name.rstrip("/")) + 1 :].split("/")
+            self.quarantine.add(
+                "file", reason, examples=[name], lacks=first in TABLE_OF or first.endswith(LOG_SUFFIXES)
+            )
+
     def _described(self, directory: Stored) -> Mapping[str, Any] | None:
         try:
-            described = json.loads(directory.within(SESSION_FILE).read_bytes())
+            file = directory.within(SESSION_FILE)
+            if not file.is_file:
+                raise FileNotFoundError(SESSION_FILE)
+            described = orjson.loads(file.read_bytes())
             schema, session = described["schema"], described["session"]
         except (OSError, ValueError, KeyError, TypeError):
             self.quarantine.add(
-                "session", f"its {SESSION_FILE} is missing or cannot be read", examples=[str(directory)]
+                "session",
+                f"its {SESSION_FILE} is missing, cannot be read, or is not a regular file",
+                examples=[str(directory)],
             )
             return None
         if schema not in READABLE_VERSIONS or not isinstance(session, str):
@@ -243,6 +259,17 @@ class Finding:
             with file.open() as stream:
                 self._digests[file.name] = hashlib.file_digest(stream, "sha256").digest()
         return self._digests[file.name]
+
+
+def finished_files(session: Stored) -> tuple[Mapping[str, Sequence[Stored]], Mapping[str, str]]:
+    """Return the finished files of each table, and what is not read, as `Stored.listing` does."""
+    files, left_out = session.listing(everywhere=True)
+    of_table: dict[str, list[Stored]] = {}
+    for file in files:
+        first, *others = file.parts_in(session)
+        if file.last.endswith(FILE_SUFFIX) and not any(part.startswith((".", "_")) for part in (first, *others)):
+            of_table.setdefault(first, []).append(file)
+    return of_table, left_out
 
 
 def read_footer(file: Stored, table: str, session: str) -> Footer:

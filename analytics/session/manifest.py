@@ -11,7 +11,8 @@ from typing import Any
 
 import orjson
 
-from analytics.session.schema import READABLE, READABLE_VERSIONS, SCHEMA_VERSION, SESSION_FILE
+from analytics.session.listing import list_local, read_regular
+from analytics.session.schema import READABLE, READABLE_VERSIONS, SCHEMA_VERSION, SESSION_FILE, TABLE_OF
 from sequencing.errors import InvalidInput, UsageError, unwritable
 
 
@@ -28,15 +29,16 @@ class Session:
 
 
 def is_session(directory: Path) -> bool:
-    """Return whether a directory has a session's description, of any version."""
-    return (directory / SESSION_FILE).is_file()
+    """Return whether a directory has a session's description, of any version, whether it can be read or not."""
+    file = directory / SESSION_FILE
+    return os.path.lexists(file) and (file.is_symlink() or not file.is_dir())
 
 
 def read_session(directory: Path) -> Session:
     """Read the description; raises `InvalidInput` if it is missing, invalid or of an unsupported version."""
     file = directory / SESSION_FILE
     try:
-        found: Any = orjson.loads(file.read_bytes())
+        found: Any = orjson.loads(read_regular(file))
     except FileNotFoundError:
         raise InvalidInput(f"{directory} is not a recorded session: it has no {SESSION_FILE}") from None
     except (OSError, ValueError) as error:
@@ -70,6 +72,9 @@ def begin_session(directory: Path, *, version: str, ordering: str, url: str, beg
                 f"{directory} has other files, like {strangers[0]}, and no {SESSION_FILE}: name a new directory, or "
                 "one that is a session"
             )
+        for name, reason in list_local(directory).left_out.items():
+            if Path(name).name in TABLE_OF:
+                raise UsageError(f"{directory} cannot be recorded into: {name} is {reason}")
         session = Session(
             SCHEMA_VERSION,
             f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}-{secrets.token_hex(4)}",

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from analytics.session.finding import finished_files
 from analytics.session.runs import spread_arrow, stored_names
-from analytics.session.schema import DELIVERIES, FILE_SUFFIX, PUBLISHES, SESSION_FILE, Table
+from analytics.session.schema import DELIVERIES, PUBLISHES, SESSION_FILE, Table
+from analytics.session.storage import stored
 from sequencing.errors import InvalidInput
 from sequencing.extras import needed_by
 
@@ -22,20 +24,23 @@ def read_session_rates(directory: Path) -> dict[str, float]:
         import pyarrow as pa
         import pyarrow.compute as pc
         import pyarrow.dataset as ds
-    if not (directory / SESSION_FILE).is_file():
-        raise InvalidInput(f"{directory} is not a recorded session: it has no {SESSION_FILE}")
+    source = stored(directory)
+    if not source.within(SESSION_FILE).is_file:
+        raise InvalidInput(f"{directory} is not a recorded session: it has no {SESSION_FILE} that is a regular file")
+    of_table, left_out = finished_files(source)
 
     def read(table: Table, *columns: str) -> pa.Table | None:
-        files = sorted(
-            str(file)
-            for file in (directory / table.name).rglob(f"*{FILE_SUFFIX}")
-            if not any(part.startswith((".", "_")) for part in file.relative_to(directory).parts)
-        )
+        for name, reason in left_out.items():
+            if Path(name).relative_to(source.name).parts[0] == table.name:
+                raise InvalidInput(f"{name} is {reason}")
+        files = of_table.get(table.name, ())
         if not files:
             return None
         try:
-            stored = ds.dataset(files, table.arrow_schema()).to_table(list(stored_names(table, columns)))
-            found = spread_arrow(stored, table)
+            rows = ds.dataset([file.place for file in files], table.arrow_schema()).to_table(
+                list(stored_names(table, columns))
+            )
+            found = spread_arrow(rows, table)
         except (pa.ArrowException, OSError, ValueError) as error:
             raise InvalidInput(f"{directory}: a file of {table.name} cannot be read: {error}") from error
         return found if len(found) else None

@@ -21,6 +21,7 @@ from urllib.parse import urlparse
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
+from analytics.session.allowance import PARQUET_TIMES, Allowance
 from analytics.session.compaction import gather
 from analytics.session.finding import Finding, damaged_among, read_footer
 from analytics.session.logs import read_logs
@@ -76,10 +77,11 @@ def read_sources(spark: SparkSession, sources: Iterable[str | Path]) -> Sources:
         rows[usable.table] = rows.get(usable.table, 0) + usable.events
         by_table.setdefault((usable.session, usable.table), []).append(usable.file)
     files: dict[tuple[str, str], Sequence[Stored]] = {}
+    allowance = Allowance("the sessions", (each.file for each in found.usable), times=PARQUET_TIMES)
     for (session, name), small in by_table.items():
         files[session, name] = small
         if _must_gather(spark, small):
-            gathered = gather(small, TABLE_OF[name], _scratch(), session=session)
+            gathered = gather(small, TABLE_OF[name], _scratch(), session=session, allowance=allowance)
             rows[name] -= _put_aside(gathered.damaged, name, session, quarantine)
             files[session, name] = gathered.files
     tables: dict[str, list[DataFrame]] = {table.name: [] for table in TABLES}

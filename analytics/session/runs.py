@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
     IntArray = npt.NDArray[np.int64]
 
+RUN_EVENTS_MAX = 1024
+"""Events of a row: a frame has 64 at most. A row that says more must not fill the memory."""
 _PLACE = "_place"
 
 
@@ -60,6 +62,10 @@ def spread_arrow(rows: pa.Table, table: Table) -> pa.Table:
 
     runs = table.runs
     events = pc.fill_null(rows[EVENTS], 1).to_numpy()
+    if len(events) and not 0 <= events.min() <= events.max() <= RUN_EVENTS_MAX:
+        raise ValueError(
+            f"a row of {max(events.min(), events.max(), key=abs):,} events, and {RUN_EVENTS_MAX:,} are the most"
+        )
     of_row = np.repeat(np.arange(len(events)), events)
     place = pa.array(np.arange(len(of_row)) - np.repeat(np.cumsum(events) - events, events))
     columns: dict[str, pa.ChunkedArray] = {}

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from urllib.parse import unquote, urlparse
 
+from analytics.session.listing import Found, list_local, look
 from sequencing.errors import InvalidInput, OtherSideError
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ Out = TypeVar("Out")
 LOOKS_AT_ONCE = 32
 """Files that are looked at side by side in a system far away, which is mostly waiting."""
 _S3 = ("s3", "s3a", "s3n")
+_LOCAL = ("file", "fsspec+file", "fsspec+local")
 _PATTERNS = re.compile(r"([\\*?\[\]{}^])")
 _ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
 
@@ -40,7 +42,8 @@ class StorageUnavailable(OtherSideError):
 class Stored:
     """A file or folder. ``name``: an absolute path on this machine, otherwise the URL.
 
-    ``place``: the same in its file system; ``size``: in bytes, 0 for a folder.
+    ``place``: the same in its file system; ``size``: in bytes, 0 for a folder; ``disk_bytes``: less if it has holes, or
+    is listed before under another name.
     """
 
     name: str
@@ -49,6 +52,7 @@ class Stored:
     is_file: bool
     is_folder: bool
     size: int = 0
+    disk_bytes: int = 0
 
     @property
     def last(self) -> str:
@@ -80,27 +84,48 @@ class Stored:
             return bytes(stream.read())
 
     def within(self, *parts: str) -> Stored:
-        """Return what has this name in the folder; asks the file system."""
+        """Return what has this name in the folder; asks the file system.
+
+        On this machine, nothing that `listing` leaves out exists.
+        """
         inner = "/".join(parts)
+        if self.is_local:
+            return self._local(look(self.place, *parts), inner)
         [info] = _asked(self, lambda: self.system.get_file_info([f"{self.place.rstrip('/')}/{inner}"]))
         return self._inner(info)
 
-    def files(self, *, everywhere: bool = False) -> Iterator[Stored]:
-        """Yield what is in the folder, in order of names; ``everywhere``: also in the folders in it, and only files."""
+    def listing(self, *, everywhere: bool = False) -> Listing:
+        """List the folder, in order of names; ``everywhere``: also the folders in it, and only files.
+
+        All commands list sessions and directories of logs here, by the rule of `analytics.session.listing`.
+        """
         from pyarrow import fs
 
+        if self.is_local:
+            local = _asked(self, lambda: list_local(self.place, everywhere=everywhere))
+            start = len(self.place.rstrip("/")) + 1
+            return Listing([self._local(each, each.file[start:]) for each in local.found], local.left_out)
         selector = fs.FileSelector(self.place, recursive=everywhere)
+        found: list[Stored] = []
+        left_out: dict[str, str] = {}
         for info in sorted(_asked(self, lambda: self.system.get_file_info(selector)), key=lambda each: each.path):
             inner = self._inner(info)
-            # Keys of an object store may have such parts, which lead out of the folder.
+            # Keys of an object store may have such parts.
             if not {"", ".", ".."}.isdisjoint(inner.parts_in(self)):
-                continue
-            if not everywhere or info.type == fs.FileType.File:
-                yield inner
+                left_out[inner.name] = "the name leads out of the folder"
+            elif not inner.exists:
+                left_out[inner.name] = "not a regular file: only regular files are read"
+            elif inner.is_file or not everywhere:
+                found.append(inner)
+        return Listing(found, left_out)
 
     def parts_in(self, folder: Stored) -> tuple[str, ...]:
         """Return the parts of its name below a folder."""
         return tuple(self.place[len(folder.place.rstrip("/")) + 1 :].split("/"))
+
+    def resolved(self) -> Stored:
+        """Return it without links in its name, if it is on this machine."""
+        return stored(os.path.realpath(self.place)) if self.is_local else self
 
     def fetch(self, file: Path) -> Stored:
         """Copy it to a file on this machine, whose folders are made."""
@@ -108,6 +133,13 @@ class Stored:
         with self.open() as stream:
             stream.download(str(file))
         return stored(str(file))
+
+    def _local(self, found: Found | None, inner: str) -> Stored:
+        place = f"{self.place.rstrip('/')}/{inner}"
+        if found is None:
+            return Stored(place, place, self.system, is_file=False, is_folder=False)
+        is_file, is_folder = not found.is_folder, found.is_folder
+        return Stored(place, place, self.system, is_file, is_folder, found.size, found.disk_bytes)
 
     def _inner(self, info: fs.FileInfo) -> Stored:
         name = f"{self.name.rstrip('/')}/{info.path[len(self.place.rstrip('/')) + 1 :]}"
@@ -117,8 +149,15 @@ class Stored:
         return self.name
 
 
+class Listing(NamedTuple):
+    """What is in a folder. ``left_out``: name → why it is not read, of what is neither a regular file nor a folder."""
+
+    found: Sequence[Stored]
+    left_out: Mapping[str, str]
+
+
 def stored(name: str | Path) -> Stored:
-    """Return the file or folder of a path or URL, whether it exists or not.
+    """Return the file or folder of a path or URL, whether it exists or not. Follows links: the user names it.
 
     Raises `InvalidInput` for a URL of an unknown kind, and `StorageUnavailable`.
     """
@@ -126,8 +165,8 @@ def stored(name: str | Path) -> Stored:
 
     text = str(name)
     scheme = urlparse(text).scheme if "://" in text or text.lower().startswith("file:/") else ""
-    if scheme in ("", "file"):
-        local = Path(_path_of(text) if scheme else text).absolute()
+    if scheme in ("", *_LOCAL):
+        local = Path(_path_of(text.removeprefix("fsspec+")) if scheme else text).absolute()
         system: fs.FileSystem = fs.LocalFileSystem()
         return _of(str(local), system.get_file_info(str(local)), system)
     system, place = _system_of(text, scheme)
@@ -137,7 +176,7 @@ def stored(name: str | Path) -> Stored:
 
 def _path_of(url: str) -> str:
     """Return the path of a file URL: with one slash, as Hadoop writes it, or more; percent-encoded or not."""
-    path = "/" + url[len("file:") :].lstrip("/").removeprefix("localhost/")
+    path = "/" + url.partition(":")[2].lstrip("/").removeprefix("localhost/")
     return path if Path(path).exists() else unquote(path)
 
 
@@ -160,7 +199,8 @@ def _of(name: str, info: fs.FileInfo, system: fs.FileSystem) -> Stored:
         is_file=info.type == fs.FileType.File,
         is_folder=info.type == fs.FileType.Directory,
     )
-    return replace(found, size=info.size or 0) if found.is_file else found
+    size = info.size or 0
+    return replace(found, size=size, disk_bytes=size) if found.is_file else found
 
 
 def _system_of(url: str, scheme: str) -> tuple[fs.FileSystem, str]:

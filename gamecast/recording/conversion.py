@@ -22,6 +22,7 @@ from typing import IO, Any, Self
 
 import orjson
 
+from analytics.session.allowance import LOG_TIMES, Allowance
 from analytics.session.manifest import begin_session
 from analytics.session.schema import CONNECTIONS, DELIVERIES, LOSSES, PUBLISHES, STAYS, Table
 from gamecast.recording.columns import rows_of
@@ -67,13 +68,26 @@ class Converted:
 def session_to_logs(source: Path, target: Path) -> Converted:
     """Write a session's deliveries as logs into a directory that is new or empty, and the published events beside it.
 
-    Raises `InvalidInput` if the source is not a session, `UsageError` if the directory cannot be used.
+    Only regular files below the source are read. Raises `InvalidInput` if the source is not a session, or if the logs
+    would take far more room than its files, `UsageError` if the directory cannot be used; nothing is left in it then.
     """
     reader = SessionReader.open(source)
     done = Converted()
     _require_new(target)
+    try:
+        _write_logs(reader, target, done)
+    except BaseException:
+        shutil.rmtree(target)
+        raise
+    done.dropped = _dropped(reader)
+    done.quarantined = dict(reader.quarantined)
+    return done
+
+
+def _write_logs(reader: SessionReader, target: Path, done: Converted) -> None:
+    allowance = Allowance(reader.directory, reader.files, times=LOG_TIMES)
     offsets, unclosed = _offsets(reader), _unclosed(reader)
-    with _Logs(target) as logs:
+    with _Logs(target, allowance) as logs:
         for batch in reader.rows(DELIVERIES):
             lines: dict[str, list[bytes]] = {}
             for row in batch.to_pylist():
@@ -88,10 +102,7 @@ def session_to_logs(source: Path, target: Path) -> Converted:
             logs.write({row["subscriber"]: [_stay_line(row, offsets, is_open=is_open)]})
             done.stays += 1
         done.files = len(logs.names)
-    done.published = _write_published(reader, published_beside(target), done)
-    done.dropped = _dropped(reader)
-    done.quarantined = {str(file): why for file, why in reader.quarantined.items()}
-    return done
+    done.published = _write_published(reader, published_beside(target), done, allowance)
 
 
 def logs_to_session(sources: Sequence[Path], target: Path, *, published: Path | None, version: str) -> Converted:
@@ -149,8 +160,9 @@ def _write_session(
 class _Logs:
     """The logs of a directory, appended to in any order; they get their final names when all are complete."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, allowance: Allowance) -> None:
         self.names: set[str] = set()
+        self._allowance = allowance
         self._directory = directory
         self._open: OrderedDict[str, IO[bytes]] = OrderedDict()
 
@@ -163,6 +175,7 @@ class _Logs:
                 stream = self._partial(subscriber).open("ab")
                 self.names.add(subscriber)
             self._open[subscriber] = stream
+            self._allowance.take(sum(map(len, some)))
             stream.writelines(some)
 
     def __enter__(self) -> Self:
@@ -273,29 +286,36 @@ def _last_revisions(reader: SessionReader) -> Iterator[dict[str, Any]]:
     yield from last.values()
 
 
-def _write_published(reader: SessionReader, file: Path, done: Converted) -> int:
+def _write_published(reader: SessionReader, file: Path, done: Converted, allowance: Allowance) -> int:
     """Write the acknowledged events, if any are known; return their number."""
     written = 0
     partial = file.with_name(file.name + ".partial")
-    with partial.open("wb") as stream:
-        for batch in reader.rows(PUBLISHES):
-            for row in batch.to_pylist():
-                if row["event"] is None and row["sequence"] is None:
-                    done.leave_out(f"publishes with outcome {row['outcome']}")
-                    continue
-                line = {"event": row["event"] or _event_id(row), "region": row["region"]}
-                if row["sequence"] is not None and row["published_at_ns"] is not None:
-                    line["position"] = f"{row['epoch']}-{row['sequence']}"
-                    line["published_at_ns"] = row["published_at_ns"]
-                further = {name: row[name] for name in ("publisher", "host", "bytes", "acknowledged_at_ns")}
-                line |= {name: value for name, value in further.items() if value is not None}
-                stream.write(orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE))
-                written += 1
-    if written:
-        partial.replace(file)
-    else:
-        partial.unlink()
+    try:
+        with partial.open("wb") as stream:
+            for batch in reader.rows(PUBLISHES):
+                for row in batch.to_pylist():
+                    if row["event"] is None and row["sequence"] is None:
+                        done.leave_out(f"publishes with outcome {row['outcome']}")
+                        continue
+                    text = _publish_line(row)
+                    allowance.take(len(text))
+                    stream.write(text)
+                    written += 1
+        if written:
+            partial.replace(file)
+    finally:
+        partial.unlink(missing_ok=True)
     return written
+
+
+def _publish_line(row: Mapping[str, Any]) -> bytes:
+    line = {"event": row["event"] or _event_id(row), "region": row["region"]}
+    if row["sequence"] is not None and row["published_at_ns"] is not None:
+        line["position"] = f"{row['epoch']}-{row['sequence']}"
+        line["published_at_ns"] = row["published_at_ns"]
+    further = {name: row[name] for name in ("publisher", "host", "bytes", "acknowledged_at_ns")}
+    line |= {name: value for name, value in further.items() if value is not None}
+    return orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE)
 
 
 def _delivery_row(record: Mapping[str, Any]) -> dict[str, Any]:

@@ -21,6 +21,7 @@ publish, by the clock of ``joined_at_ns``.
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from array import array
@@ -36,6 +37,7 @@ import numpy.typing as npt
 import orjson
 
 from adapters.textlines import foreign_encoding, read_lines
+from analytics.session.listing import list_local, look, why_not
 from analytics.session.manifest import is_session
 from sequencing.checkers import DeliverySequence, Published
 from sequencing.checkers.stays import Placed, Position, Stay
@@ -152,20 +154,27 @@ def published_beside(directory: Path) -> Path:
     return directory.with_name(directory.name + ".published.jsonl")
 
 
-def find_published(files: Sequence[Path]) -> Path | None:
-    """Return the file of `published_beside` if all these logs are in one directory and it exists."""
+def find_published(files: Sequence[Path], *, left_out: dict[str, str] | None = None) -> Path | None:
+    """Return the file of `published_beside` if all these logs are in one directory and it is a regular file.
+
+    ``left_out`` gets its name and the reason if it is something else.
+    """
     directories = {file.absolute().parent for file in files}
     if len(directories) == 1:
         beside = published_beside(directories.pop())
-        if beside.is_file():
+        found = look(beside.parent, beside.name)
+        if found is not None and not found.is_folder:
             return beside
+        if left_out is not None and found is None and os.path.lexists(beside):
+            left_out[str(beside)] = why_not(beside.name, beside.lstat().st_mode)
     return None
 
 
-def find_delivery_logs(arguments: Iterable[Path]) -> list[Path]:
+def find_delivery_logs(arguments: Iterable[Path], *, left_out: dict[str, str] | None = None) -> list[Path]:
     """Return the files that the arguments name: a directory stands for all ``*.jsonl`` and ``*.jsonl.gz`` in it.
 
-    A file named twice is read once. A recorded session among the logs, as the demo leaves it, is not read. Raises
+    Links and special files in a directory are not read: ``left_out`` gets their names and the reasons. A file named
+    twice is read once. A recorded session among the logs, as the demo leaves it, is not read. Raises
     `InvalidInput` for a path that does not exist, and for a directory without logs.
     """
     found: dict[Path, Path] = {}
@@ -177,7 +186,12 @@ def find_delivery_logs(arguments: Iterable[Path]) -> list[Path]:
             raise InvalidInput(f"{argument} does not exist")
         files = [argument]
         if argument.is_dir():
-            files = sorted(file for file in argument.iterdir() if file.name.endswith(LOG_SUFFIXES) and file.is_file())
+            listing = list_local(argument)
+            files = [
+                Path(each.file) for each in listing.found if each.file.endswith(LOG_SUFFIXES) and not each.is_folder
+            ]
+            if left_out is not None:
+                left_out.update(item for item in listing.left_out.items() if item[0].endswith(LOG_SUFFIXES))
             if not files and is_session(argument):
                 raise InvalidInput(
                     f"{argument} is a recorded session: `gamecast convert {argument} OUT_DIR --to log` makes logs of "

@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from analytics.session.listing import look
 from analytics.session.manifest import sync_directory
 from analytics.session.runs import events_of
 from analytics.session.schema import (
@@ -154,6 +155,8 @@ class SessionFiles:
         name, hour = key
         directory = self.directory / name / f"{PARTITION}={hour}"
         directory.mkdir(parents=True, exist_ok=True)
+        if look(self.directory, name, directory.name) is None:
+            raise OSError(f"{directory} is, or is in, a symbolic link, which readers do not follow")
         self._number += 1
         file = directory / f"{self.recorder}-{self._number:06}{FILE_SUFFIX}"
         draft = directory / f".{file.name}.partial"

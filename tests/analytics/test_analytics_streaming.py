@@ -13,10 +13,18 @@ from analytics.jobs.streaming import Following, Update
 from analytics.jobs.stretch import direct_from
 from analytics.session.reading import read_sources
 from analytics.session.synthetic import World, write_session
+from sequencing.errors import InvalidInput
 from tests.integration.spark_session import needs_spark
 
 pytestmark = [needs_spark, pytest.mark.timeout(600)]
 WORLD = World(subscribers=10, regions=5, regions_each=2, seed=3)
+
+
+def test_a_session_with_links_is_not_followed(spark: SparkSession, tmp_path: Path) -> None:
+    session = write_session(tmp_path / "session", WORLD, deliveries=300).directory
+    (session / "deliveries" / "more").symlink_to(tmp_path)
+    with pytest.raises(InvalidInput, match="more is a symbolic link"):
+        Following(spark, session, tmp_path / "state").run(until=lambda: True)
 
 
 def test_following_that_is_stopped_and_begins_again_ends_with_the_numbers_of_the_batch_job(

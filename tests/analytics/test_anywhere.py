@@ -250,6 +250,26 @@ def test_keys_that_lead_out_of_a_session_are_left_alone(s3: str, tmp_path: Path)
     made = compact_session(stored(f"s3://{evil}"), tmp_path / "out" / "compact")
     assert made.rows
     assert [file for file in tmp_path.rglob("*") if "pwned" in file.name] == []
+    assert "the name leads out of the folder" in made.left_out.values()
+
+
+def test_links_and_fifos_in_a_session_change_nothing_but_what_can_be_told(
+    spark: SparkSession, session: Path, here: dict[str, list[str]], tmp_path: Path
+) -> None:
+    hostile = tmp_path / "hostile"
+    shutil.copytree(session, hostile)
+    (hostile / "deliveries" / "loop").symlink_to("..")
+    (hostile / "deliveries" / "x-000001.parquet").symlink_to("/etc/passwd")
+    (hostile / "deliveries" / "hour=2026-01-01T00").symlink_to(next((session / "deliveries").iterdir()))
+    os.mkfifo(hostile / "deliveries" / "fifo.parquet")
+    (tmp_path / "latest").symlink_to(hostile)
+    sources = read_sources(spark, [tmp_path / "latest"])
+    assert rows_of(sources) == here
+    found = {entry.reason: (entry.count, entry.lacks) for entry in sources.quarantine.entries}
+    assert found == {
+        "a symbolic link: only regular files are read": (3, True),
+        "a FIFO: only regular files are read": (1, True),
+    }
 
 
 def test_a_log_with_lines_that_cannot_be_used_cannot_be_called_kept(spark: SparkSession, tmp_path: Path) -> None:
