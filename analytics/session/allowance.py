@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 FREE_BYTES = 64 * 1024 * 1024
 """This much may be written of any session: it fills no disk."""
 PARQUET_TIMES = 16
-"""Rows of a recorder take less room in large files than in its small ones: 0.7 of it for 100,000 synthetic deliveries."""
+"""Rows of a recorder take less room in large files than in small ones: 0.7 of it for 100,000 synthetic ones."""
 LOG_TIMES = 1000
-"""A line of a log has some 300 bytes, and a delivery some bytes of Parquet: 18 times for the same, compacted. Runs of
-many events, sent at once, take far less than a byte each."""
+"""A line of a log has some 300 bytes, and a delivery some bytes of Parquet: 18 times for the same, compacted. The
+rest is room for runs of many events, of which a row may stand for many lines."""
 
 
 class Allowance:
