@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Mapping
 from collections.abc import Set as AbstractSet
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Unpack
 
 from adapters.gateway.settings import GatewaySettings, HookSettings
 from adapters.redis.connection import RedisConnection
@@ -24,7 +25,7 @@ with needed_by("gamecast.gateway"):
     from adapters.gateway.gateway import Extension
     from adapters.gateway.guard import Guard
     from adapters.gateway.networkmetrics import network_metrics
-    from adapters.gateway.ports import Connection, Page, WhenBehind
+    from adapters.gateway.ports import Connection, ConnectionBounds, Page, WhenBehind
     from adapters.gateway.replaycache import RedisReplayCache
     from adapters.gateway.serving import serving
     from adapters.gateway.tokens import KeyFile
@@ -53,9 +54,9 @@ class ClientAccess:
         """See `NetworkAccess.open`."""
         await self._shared.open()
 
-    def connection(self, name: str, *, when_behind: WhenBehind, inbox_events_max: int) -> Connection:
+    def connection(self, name: str, *, when_behind: WhenBehind, **bounds: Unpack[ConnectionBounds]) -> Connection:
         """See `NetworkAccess.connection`."""
-        return self._shared.guest(name, when_behind=when_behind, inbox_events_max=inbox_events_max)
+        return self._shared.guest(name, when_behind=when_behind, **bounds)
 
     async def regions(self) -> AbstractSet[str]:
         """See `NetworkAccess.regions`."""

@@ -14,7 +14,14 @@ from adapters.redis.network import RedisNetwork
 from adapters.shared.network import SharedNetwork
 from gamecast.client.client import Client
 from gamecast.client.closing import CLOSE_S_MAX, close_until
-from gamecast.client.configuration import Configuration, ConnectionOptions, NetworkOptions, WhenBehind, configured
+from gamecast.client.configuration import (
+    Configuration,
+    ConnectionOptions,
+    LimitOptions,
+    NetworkOptions,
+    WhenBehind,
+    configured,
+)
 from gamecast.client.networks import network_of
 from sequencing.errors import NotConnected, UsageError
 
@@ -76,15 +83,9 @@ class Shared:
             raise UsageError(f"{misplaced[0]} is an option of share(): all connections of a network have the same")
         return self._client(**options)
 
-    def guest(self, name: str, *, when_behind: WhenBehind, inbox_events_max: int) -> Client:
+    def guest(self, name: str, *, when_behind: WhenBehind, **limits: Unpack[LimitOptions]) -> Client:
         """Return a connection for a client of a gateway."""
-        return self._client(
-            name=name,
-            when_full="refuse",
-            when_behind=when_behind,
-            inbox_events_max=inbox_events_max,
-            is_guest=True,
-        )
+        return self._client(name=name, when_full="refuse", when_behind=when_behind, is_guest=True, **limits)
 
     def _client(self, **options: Any) -> Client:
         """``options``: as `configured` takes them; the shared limits apply where they set none."""

@@ -22,6 +22,9 @@ PRESENT = "@"
 OWNER = "owner:"
 """Begins the keys of events that say who owns an entity, before its name."""
 
+_FORMULAS = ("=", "+", "-", "@", "\t", "\r", "'")
+"""Begin the cells that spreadsheets compute, and those of `guarded_cell`."""
+
 _NODE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
 
@@ -55,6 +58,16 @@ def _expression(pattern: str) -> str:
     return "".join(
         {"": "", "*": "[^/]*"}.get(part, ".*") if index % 2 else re.escape(part) for index, part in enumerate(parts)
     )
+
+
+def guarded_cell(name: str) -> str:
+    """Return a name as the cell of a table: a spreadsheet must not take it for a formula. `plain_cell` undoes it."""
+    return "'" + name if name.startswith(_FORMULAS) else name
+
+
+def plain_cell(cell: str) -> str:
+    """Return the name that `guarded_cell` made a cell of."""
+    return cell[1:] if cell[:1] == "'" and cell[1:].startswith(_FORMULAS) else cell
 
 
 def check_connection_name(name: object) -> str:

@@ -23,6 +23,7 @@ from typing import Any, NamedTuple, Protocol
 import orjson
 
 from sequencing.errors import InvalidInput
+from sequencing.names import GUEST
 
 Position = tuple[int, int]
 """Epoch and sequence."""
@@ -32,6 +33,12 @@ BUNDLE_BYTES = 60_000
 """Beyond this, the next update of a region goes in another message: so none holds others up for long."""
 STALE_S = 10.0
 """What waits longer for an event, or is older than that when it comes, is dropped or forgotten."""
+BYTES_MAX = 64 * 1024 * 1024
+GUEST_KEYS_MAX = 512
+"""Keys of a region that a reader takes updates of from one client of a gateway, in `STALE_S`: a player moves few
+things. So nobody fills the memory of all who look on."""
+PARSED_FACTOR = 16
+"""What is parsed takes so many times the bytes of its JSON, with lists of short numbers."""
 
 
 class Bundle(NamedTuple):
@@ -52,6 +59,8 @@ class Bundle(NamedTuple):
     keys: Sequence[str]
     payloads: Sequence[Any]
     """Of each key; sent are encoded ones: JSON as `orjson.Fragment`, or bytes."""
+    size: int = 0
+    """In bytes, of the message it came in."""
 
 
 def encode(bundle: Bundle) -> bytes:
@@ -82,7 +91,7 @@ def decode(message: bytes) -> Bundle:
     except (ValueError, TypeError, LookupError) as error:
         raise InvalidInput(f"this is no bundle of updates: {error}") from error
     seen, behind = (seen_epoch, seen_sequence), (behind_epoch, behind_sequence)
-    return Bundle(network, sender, incarnation, sent_at_ns, seen, behind, first, keys, payloads)
+    return Bundle(network, sender, incarnation, sent_at_ns, seen, behind, first, keys, payloads, len(message))
 
 
 class Received(NamedTuple):
@@ -99,21 +108,22 @@ class Received(NamedTuple):
 Whose = tuple[str, str]
 """Region and sender."""
 
-_Waiting = tuple[float, Bundle, Any]
-"""Since when it waits, with what it came (without keys and payloads), and its payload."""
+_Waiting = tuple[float, Bundle, Any, int]
+"""Since when it waits, with what it came (without keys and payloads), its payload, and about how many bytes that takes.
+"""
 
 
 class NewestUpdates:
     """What one reader has received and not taken: the newest update of each region, key and sender.
 
     Memory grows with the keys that were updated in the last `STALE_S` seconds, or twice that; what waits to be
-    taken, with ``keys_max`` of them at most.
+    taken, with ``keys_max`` of them at most, and ``bytes_max``.
     """
 
-    def __init__(self, own_name: str, keys_max: int) -> None:
-        """``own_name``: of the reader, which does not get its own updates. ``keys_max``: what is new beyond it waits in
-        vain."""
-        self._own_name, self._keys_max = own_name, keys_max
+    def __init__(self, own_name: str, keys_max: int, bytes_max: int = BYTES_MAX) -> None:
+        """``own_name``: of the reader, which does not get its own updates. ``keys_max``, ``bytes_max``: what is new
+        beyond them is dropped."""
+        self._own_name, self._keys_max, self._bytes_max = own_name, keys_max, bytes_max
         self._waiting: dict[Whose, dict[str, _Waiting]] = {}
         self._numbers: dict[Whose, dict[str, tuple[int, int]]] = {}
         """Key → incarnation and number of the newest."""
@@ -123,6 +133,8 @@ class NewestUpdates:
         """How many keys are in ``_numbers``."""
         self._untaken = 0
         """How many are in ``_waiting``."""
+        self._untaken_bytes = 0
+        """What their payloads take, about."""
         self._turned_at_s = 0.0
         self.dropped = 0
         """Updates that found no room, or waited too long for an event."""
@@ -145,24 +157,30 @@ class NewestUpdates:
         before = self._numbers_before.get(whose) or {}
         is_new = False
         about = bundle._replace(keys=(), payloads=())  # one key that is not taken does not hold all of them
+        share = bundle.size // max(1, len(bundle.keys))
+        most = GUEST_KEYS_MAX if bundle.sender.startswith(GUEST) else self._keys_max
         for key, payload in zip(bundle.keys, bundle.payloads, strict=True):
             number += 1
             newest = numbers.get(key)
             if newest is None:
                 newest = before.get(key)
-                if self._known >= self._keys_max:
+                if self._known >= self._keys_max or len(numbers) >= most:
                     self.dropped += 1
                     continue
-                self._known += 1
             if newest is None or newest < (incarnation, number):
-                if key not in waiting:
-                    if self._untaken >= self._keys_max:
-                        self.dropped += 1
-                        continue
-                    self._untaken += 1
-                numbers[key], waiting[key], is_new = (incarnation, number), (now_s, about, payload), True
-            else:
-                numbers[key] = newest
+                older = waiting.get(key)
+                size = share * PARSED_FACTOR if isinstance(payload, (dict, list)) else share
+                more = size - (older[3] if older is not None else 0)
+                if (older is None and self._untaken >= self._keys_max) or (
+                    more > 0 and self._untaken_bytes + more > self._bytes_max
+                ):
+                    self.dropped += 1
+                    continue
+                self._untaken += older is None
+                self._untaken_bytes += more
+                newest, waiting[key], is_new = (incarnation, number), (now_s, about, payload, size), True
+            self._known += key not in numbers
+            numbers[key] = newest
         if is_new:
             self._waiting[whose] = waiting
         return is_new
@@ -178,7 +196,7 @@ class NewestUpdates:
             passed: dict[Position, bool] = {}
             held: dict[str, _Waiting] = {}
             for key, each in waiting.items():
-                since_s, bundle, payload = each
+                since_s, bundle, payload, size = each
                 behind = bundle.behind
                 if behind not in passed:
                     passed[behind] = has_passed(region, behind)
@@ -186,8 +204,10 @@ class NewestUpdates:
                     taken.append(Received(region, key, sender, payload, bundle.seen, bundle.sent_at_ns))
                 elif now_s - since_s <= STALE_S:
                     held[key] = each
+                    continue
                 else:
                     self.dropped += 1
+                self._untaken_bytes -= size
             self._untaken -= len(waiting) - len(held)
             if held:
                 self._waiting[whose] = held
@@ -199,7 +219,9 @@ class NewestUpdates:
         """Forget what was received of some regions, which were left."""
         left = set(regions)
         for whose in [whose for whose in self._waiting if whose[0] in left]:
-            self._untaken -= len(self._waiting.pop(whose))
+            waiting = self._waiting.pop(whose)
+            self._untaken -= len(waiting)
+            self._untaken_bytes -= sum(size for *_, size in waiting.values())
 
     def _turn(self, now_s: float) -> None:
         is_long_ago = now_s - self._turned_at_s > 2 * STALE_S
@@ -241,13 +263,17 @@ class OwnEvents(Protocol):
 class OutgoingUpdates:
     """What one sender has not sent yet: the newest of each region and key."""
 
-    def __init__(self, name: str, incarnation: int, own: OwnEvents, keys_max: int = 65_536) -> None:
-        """``keys_max``: what is new beyond it, while nothing can be sent, is dropped."""
+    def __init__(
+        self, name: str, incarnation: int, own: OwnEvents, keys_max: int = 65_536, bytes_max: int = BYTES_MAX
+    ) -> None:
+        """``keys_max``, ``bytes_max``: what is new beyond them, while nothing can be sent, is dropped."""
         self._name, self._incarnation, self._own = name, incarnation, own
-        self._keys_max = keys_max
+        self._keys_max, self._bytes_max = keys_max, bytes_max
         self._regions: dict[str, _Gathering] = {}
         self._unsent = 0
         """How many keys are open or closed."""
+        self._unsent_bytes = 0
+        """Of their payloads."""
         self._number = 0
         self.dropped = 0
         """Updates that found no room."""
@@ -261,11 +287,15 @@ class OutgoingUpdates:
         gathering = self._regions.get(region)
         if gathering is None:
             gathering = self._regions[region] = _Gathering()
-        if key not in gathering.open:
-            if self._unsent >= self._keys_max:
-                self.dropped += 1
-                return
-            self._unsent += 1
+        older = gathering.open.get(key)
+        more = size - (older.size if older is not None else 0)
+        if (older is None and self._unsent >= self._keys_max) or (
+            more > 0 and self._unsent_bytes + more > self._bytes_max
+        ):
+            self.dropped += 1
+            return
+        self._unsent += older is None
+        self._unsent_bytes += more
         gathering.open[key] = _Unsent(payload, size, seen_max)
 
     @property
@@ -276,7 +306,9 @@ class OutgoingUpdates:
     def drop(self, region: str) -> int:
         """Forget what is not sent of a region; return how many updates that were."""
         gathering = self._regions.pop(region, _Gathering())
-        self._unsent -= len(gathering.open) + len(gathering.closed or {})
+        for part in (gathering.open, gathering.closed or {}):
+            self._unsent -= len(part)
+            self._unsent_bytes -= sum(each.size for each in part.values())
         return len(gathering.open.keys() | (gathering.closed or {}).keys())
 
     def take(self, region: str, network: int, seen: Position, last_event: Position, now_ns: int) -> Iterator[Bundle]:
@@ -297,6 +329,7 @@ class OutgoingUpdates:
                 return
             ready, gathering.closed, gathering.mark = gathering.closed, None, None
             self._unsent -= len(ready)
+            self._unsent_bytes -= sum(each.size for each in ready.values())
             behind = max(last_event, self._own.accepted_up_to(region))
             by_seen: dict[Position, dict[str, _Unsent]] = {}
             for key, unsent in ready.items():

@@ -15,6 +15,7 @@ from adapters.gateway.audit import AuditLog
 from adapters.gateway.descriptions import asyncapi, openapi
 from adapters.gateway.gateway import GATEWAY, Extension, Gateway
 from adapters.gateway.guard import Guard
+from adapters.gateway.listening import Counted
 from adapters.gateway.messages import SUBPROTOCOL
 from adapters.gateway.ports import NetworkAccess
 from adapters.gateway.publishing import PUBLISHERS, Publishers, publish_batch, publish_one
@@ -23,7 +24,7 @@ from adapters.gateway.refusal import Code, Refusal
 from adapters.gateway.replaycache import ReplayCache
 from adapters.gateway.revocations import LOOK_S
 from adapters.gateway.session import Session
-from adapters.gateway.settings import GatewaySettings
+from adapters.gateway.settings import GatewayLimits, GatewaySettings
 from sequencing.errors import GamecastError
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -119,9 +120,21 @@ async def _socket(request: web.Request) -> web.StreamResponse:
     if not socket.can_prepare(request).ok:
         raise Refusal(Code.MALFORMED, "this path is a WebSocket: send an upgrade request", status=426)
     grant = await gateway.guard.request_grant(request)
+    session = Session(gateway, socket, peer=request.remote or "", grant=grant)
+    _count_frames(request, session, limits)
     await socket.prepare(request)
-    await Session(gateway, socket, peer=request.remote or "", grant=grant).run()
+    await session.run()
     return socket
+
+
+def _count_frames(request: web.Request, session: Session, limits: GatewayLimits) -> None:
+    """Count a WebSocket's frames from now on; raises `Refusal` for a client that has sent some already."""
+    if getattr(request.protocol, "_message_tail", b""):
+        raise Refusal(Code.MALFORMED, "send nothing before the answer to an upgrade request", status=400)
+    transport = request.transport
+    counted = transport.get_protocol() if isinstance(transport, asyncio.Transport) else None
+    if isinstance(counted, Counted):
+        counted.frames = session.count_frames(limits)
 
 
 @web.middleware

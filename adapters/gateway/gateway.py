@@ -191,7 +191,7 @@ class Gateway:
     async def connect(self, name: str) -> Connection:
         """Return an open connection for a reader; see `Connections.open`."""
         connection = self.access.connection(
-            name, when_behind=self.settings.when_behind, inbox_events_max=self.settings.limits.inbox_events_max
+            name, when_behind=self.settings.when_behind, **self.settings.limits.connection
         )
         await self.connections.open(connection)
         return connection

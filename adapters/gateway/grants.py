@@ -97,6 +97,24 @@ class Bucket:
         """Whether the bucket is full, so that a new one would behave the same."""
         return self._left + (self._clock() - self._at) * self._rate_per_s >= self._burst
 
+    @property
+    def left(self) -> float:
+        """How many could be taken now; less than 0 while something is owed."""
+        self.take(0.0)
+        return self._left
+
+    @property
+    def owed_s(self) -> float:
+        """The seconds until nothing is owed."""
+        return max(0.0, -self.left / self._rate_per_s)
+
+    def take_in_debt(self, amount: float) -> float:
+        """As `take`, also more than a burst: what is beyond that is owed."""
+        wait_s = self.take(min(amount, self._burst))
+        if not wait_s and amount > self._burst:
+            self.owe(amount - self._burst)
+        return wait_s
+
     def change(self, rate_per_s: float, burst: float) -> None:
         """Continue with other limits."""
         self._rate_per_s, self._burst = rate_per_s, burst
@@ -125,10 +143,12 @@ class Subject:
         self._limits = limits
         self.sessions = 0
         self._events = Bucket(*self._rate(grant))
+        self._has_rate = grant.events_per_s is not None
         many = _MANY if grant.subject == ANYBODY else 1
         self._requests = Bucket(limits.requests_per_s * many, limits.burst_requests * many)
         self._refusals = Bucket(limits.requests_per_s * many, limits.burst_requests * many)
         self._updates = Bucket(limits.updates_per_s * many, limits.burst_updates * many)
+        self._bytes = Bucket(limits.bytes_per_s * many, limits.burst_bytes * many)
         self._history = Bucket(limits.history_events_per_s * many, limits.burst_history_events * many)
         self._regions = Bucket(limits.new_regions_per_s * many, limits.burst_new_regions * many)
         # Half of the answers that may be kept at once; the other half refills in the time for which they are kept.
@@ -140,21 +160,29 @@ class Subject:
         """Whether a new object would behave the same: no session, and all buckets full."""
         buckets = (
             *(self._events, self._requests, self._refusals, self._updates),
-            *(self._history, self._regions, self._remembered),
+            *(self._history, self._regions, self._remembered, self._bytes),
         )
         return not self.sessions and all(bucket.is_full for bucket in buckets)
 
     def follow(self, grant: Grant) -> None:
         """Apply the limits of the newest token."""
         self._events.change(*self._rate(grant))
+        self._has_rate = grant.events_per_s is not None
 
     def require_events(self, amount: int) -> None:
         """Count published events; raises `Refusal` if there are too many."""
         self._require(self._events.take(amount), "events")
 
     def require_updates(self, amount: int) -> None:
-        """Count updates; raises `Refusal` if there are too many."""
-        self._require(self._updates.take(amount), "updates")
+        """Count updates, also as events where the token sets a rate; raises `Refusal` if there are too many."""
+        self._require(self._updates.take_in_debt(amount), "updates")
+        if self._has_rate:
+            self._require(self._events.take_in_debt(amount), "events and updates")
+
+    def read_bytes(self, size: int) -> float:
+        """Count bytes of messages; return for how many seconds no more of them may be read."""
+        self._bytes.owe(size)
+        return self._bytes.owed_s
 
     def require_request(self, *, names: int = 0) -> None:
         """Count a request, and one more for each `NAMES_PER_REQUEST` that it lists.

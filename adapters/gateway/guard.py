@@ -190,7 +190,7 @@ class Guard:
         remote = request.remote
         named = [name.strip() for line in request.headers.getall("X-Forwarded-For", []) for name in line.split(",")]
         while named and remote is not None and self.is_proxy(remote):
-            remote = named.pop()[:REMOTE_LETTERS_MAX]
+            remote = _address_in(named.pop()[:REMOTE_LETTERS_MAX])
         return remote
 
     def is_proxy(self, remote: str) -> bool:
@@ -212,6 +212,7 @@ class Guard:
             raise Refusal(Code.ORIGIN, said, status=403)
         origin = request.headers.get("Origin")
         if origin is None:
+            self._check_site(request)
             return None
         if _is_origin(origin):
             if urlsplit(origin).netloc == request.host and origin.partition("://")[0] in ("http", "https"):
@@ -221,6 +222,20 @@ class Guard:
         raise Refusal(
             Code.ORIGIN, f"pages of {origin[:80]!r} may not use this gateway: allow them with --origin", status=403
         )
+
+    def _check_site(self, request: web.Request) -> None:
+        """Raise `Refusal` for what a page of another origin loads, as an image or a script: browsers name no origin.
+
+        Somebody may follow a link to here.
+        """
+        is_elsewhere = request.headers.get("Sec-Fetch-Site") in ("cross-site", "same-site")
+        is_link = request.method == "GET" and request.headers.get("Sec-Fetch-Dest") == "document"
+        if is_elsewhere and not is_link and "*" not in self._settings.origins:
+            raise Refusal(
+                Code.ORIGIN,
+                "pages of other origins may not load this: let them ask with fetch and --origin",
+                status=403,
+            )
 
     @staticmethod
     def origin_headers(origin: str | None) -> dict[str, str]:
@@ -270,6 +285,14 @@ class Guard:
         left_s = until_s - time.time()
         if await self._replay_cache.claim(f"once:{grant.token_id}", b"used", max(left_s, 1.0)) is not None:
             raise Refusal(Code.UNAUTHORIZED, "this single-use token was used already: get a new one", status=401)
+
+
+def _address_in(named: str) -> str:
+    """Return the address that a proxy reports, without the port that some add to it."""
+    host, colon, port = named.rpartition(":")
+    if colon and port.isdecimal() and (host.count(":") == 0 or (host.startswith("[") and host.endswith("]"))):
+        named = host
+    return named.removeprefix("[").removesuffix("]")
 
 
 def _is_called_local(request: web.Request) -> bool:

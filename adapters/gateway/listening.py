@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
+from adapters.gateway.frames import Frames
 from adapters.gateway.settings import unmapped
 from sequencing.errors import UsageError
 
@@ -291,7 +292,7 @@ class Listener:
         if leave is None:
             connection.close()
             return
-        served = _Counted(self._protocol(), leave)
+        served = Counted(self._protocol(), leave)
         task = asyncio.create_task(self._begin(connection, served, address), name="gamecast gateway connection")
         self._beginning.add(task)
 
@@ -303,7 +304,7 @@ class Listener:
 
         task.add_done_callback(begun)
 
-    async def _begin(self, connection: socket.socket, served: _Counted, address: str) -> None:
+    async def _begin(self, connection: socket.socket, served: Counted, address: str) -> None:
         loop = asyncio.get_running_loop()
         with suppress(OSError):  # the handshake failed or timed out (`TimeoutError`), or the client disconnected
             if self._tls() is None:
@@ -335,25 +336,32 @@ async def _until_readable(connection: socket.socket) -> None:
         loop.remove_reader(connection)
 
 
-class _Counted(asyncio.Protocol):
-    """Passes everything to the protocol of a connection, and counts its end."""
+class Counted(asyncio.Protocol):
+    """Passes everything to the protocol of a connection, and counts its end, and a WebSocket's frames."""
 
-    __slots__ = ("_leave", "_served", "is_connected")
+    __slots__ = ("_leave", "_served", "_transport", "frames", "is_connected")
 
     def __init__(self, served: asyncio.Protocol, leave: Callable[[], None]) -> None:
         self._served, self._leave = served, leave
         self.is_connected = False
+        self.frames: Frames | None = None
+        """Of a WebSocket, from its upgrade on."""
+        self._transport: asyncio.BaseTransport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.is_connected = True
+        self.is_connected, self._transport = True, transport
         self._served.connection_made(transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._leave()
+        self._transport = self.frames = None
         self._served.connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        self._served.data_received(data)
+        if self.frames is None or self.frames.take(data):
+            self._served.data_received(data)
+        elif not self.frames.is_known and isinstance(self._transport, asyncio.WriteTransport):
+            self._transport.abort()
 
     def eof_received(self) -> bool | None:
         return self._served.eof_received()

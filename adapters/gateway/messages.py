@@ -339,7 +339,10 @@ def _publish(given: schema.Publish) -> Publish:
 def _updates(given: schema.SendUpdates) -> Updates:
     return Updates(
         given.id,
-        tuple(OneUpdate(read_region(it.region), _key(it.key), *_content(it), it.position) for it in given.updates),
+        tuple(
+            OneUpdate(read_region(it.region), _key(it.key, check_guest_key), *_content(it), it.position)
+            for it in given.updates
+        ),
     )
 
 

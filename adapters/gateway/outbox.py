@@ -32,8 +32,7 @@ from adapters.gateway.refusal import Close, Code, Refusal
 from adapters.gateway.states import RegionState, keys_in, opened
 
 REPLIES_MAX = 1_024
-UPDATES_MAX = 10_000
-"""Keys of which the newest update waits for a slow socket; those of more keys are lost."""
+REPLIES_BYTES_MAX = 262_144
 MESSAGE_BYTES = 60_000
 """The limit of clients that name none: engines drop connections over larger messages (Godot's above 65,535 bytes)."""
 
@@ -54,8 +53,10 @@ class Outbox:
         self._items_bytes = 0
         self._acks: list[dict[str, Any]] = []
         self._replies: list[str] = []
+        self._replies_bytes = 0
         self._updates: dict[tuple[str, str, str], bytes] = {}
         """Region, key and sender → the newest update."""
+        self._updates_bytes = 0
         self._wake, self._room, self._full = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._faults = Bucket(self._limits.requests_per_s, self._limits.burst_requests)
 
@@ -85,11 +86,16 @@ class Outbox:
         """Send the newest updates of the session's regions, each after the events that its sender had seen."""
         while True:
             for update in await place.connection.next_updates():
-                whose = update.region, update.key, update.sender
-                has_room = whose in self._updates or len(self._updates) < UPDATES_MAX
-                if has_room and update.region in self._caller.regions:
-                    self._updates[whose] = encode_update(update)
+                if update.region in self._caller.regions:
+                    self._keep_update((update.region, update.key, update.sender), encode_update(update))
             self._wake.set()
+
+    def _keep_update(self, whose: tuple[str, str, str], text: bytes) -> None:
+        older = self._updates.get(whose)
+        size = self._updates_bytes + len(text) - len(older or b"")
+        has_room = older is not None or len(self._updates) < self._limits.updates_max
+        if has_room and size <= self._limits.updates_bytes_max:
+            self._updates[whose], self._updates_bytes = text, size
 
     def bound_messages(self, bytes_max: int | None) -> int:
         """Limit messages of several events or acks to the size that the client wants, if it says; return the limit."""
@@ -128,12 +134,14 @@ class Outbox:
 
     def reply(self, kind: str, answered: str | int | None = None, **fields: Any) -> None:
         """Send any other reply. ``answered``: the id of the message that this answers."""
-        self._replies.append(said(kind, **_about(answered), **fields))
+        reply = said(kind, **_about(answered), **fields)
+        self._replies.append(reply)
+        self._replies_bytes += len(reply)
         self._wake.set()
 
     async def until_room_for_replies(self) -> None:
         """Wait while too many replies are not written yet."""
-        while len(self._replies) >= REPLIES_MAX:
+        while len(self._replies) >= REPLIES_MAX or self._replies_bytes >= REPLIES_BYTES_MAX:
             await self._until_room()
 
     def deny(self, refusal: Refusal, document: Any) -> None:
@@ -175,7 +183,7 @@ class Outbox:
         """Write what is waiting now; raises `Ended` if the socket accepts nothing for too long."""
         items, self._items, self._items_bytes = self._items, [], 0
         acks, self._acks = self._acks, []
-        replies, self._replies = self._replies, []
+        replies, self._replies, self._replies_bytes = self._replies, [], 0
         self._room.set()
         for part in parted(items, self._message_bytes_max):
             await self._send(events_message(item.text for item in part))
@@ -185,7 +193,7 @@ class Outbox:
         for reply in replies:
             await self._send(reply)
         if self._updates and not self._coming and not self._items:
-            updates, self._updates = self._updates, {}
+            updates, self._updates, self._updates_bytes = self._updates, {}, 0
             staying = (text for (region, _, _), text in updates.items() if region in self._caller.regions)
             for message in updates_messages(staying, self._message_bytes_max):
                 await self._send(message)

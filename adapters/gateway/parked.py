@@ -15,17 +15,19 @@ from adapters.gateway.eventtexts import Told
 from adapters.gateway.grants import ANYBODY
 from adapters.gateway.messages import Position
 from adapters.gateway.ports import Connection
-from adapters.gateway.sent import SentEvents
+from adapters.gateway.sent import RESENT_BYTES_MAX, SentEvents
 from adapters.gateway.settings import GatewayLimits
 
 
 class ParkedSession:
     """A connection, and the state that the next session of the name needs to continue on it."""
 
-    def __init__(self, connection: Connection, *, subject: str, resent_events_max: int) -> None:
+    def __init__(
+        self, connection: Connection, *, subject: str, resent_events_max: int, resent_bytes_max: int = RESENT_BYTES_MAX
+    ) -> None:
         """``connection``: open; ``subject``: of the session."""
         self.connection, self.subject = connection, subject
-        self.sent = SentEvents(resent_events_max)
+        self.sent = SentEvents(resent_events_max, resent_bytes_max)
         self.is_uncertain = False
         """Whether an event may have been published, or may still be, and this connection cannot find out."""
         self._under_way: set[asyncio.Future[Any]] = set()

@@ -6,7 +6,7 @@ from asyncio import Future
 from collections.abc import AsyncIterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, TypedDict, Unpack
 
 Since = int | str | Mapping[str, int | str]
 WhenBehind = Literal["wait", "skip", "disconnect"]
@@ -95,6 +95,15 @@ class Page:
     is_late: bool = False
 
 
+class ConnectionBounds(TypedDict):
+    """The bounds of one connection, as the library names them."""
+
+    inbox_events_max: int
+    inbox_bytes_max: int
+    updates_max: int
+    updates_bytes_max: int
+
+
 class NetworkAccess(Protocol):
     """Opens connections to one network."""
 
@@ -109,7 +118,7 @@ class NetworkAccess(Protocol):
     async def open(self) -> None:
         """Connect to the network; raises `NetworkError` or `OtherSideError`."""
 
-    def connection(self, name: str, *, when_behind: WhenBehind, inbox_events_max: int) -> Connection:
+    def connection(self, name: str, *, when_behind: WhenBehind, **bounds: Unpack[ConnectionBounds]) -> Connection:
         """Return a connection that is not open yet."""
 
     async def regions(self) -> AbstractSet[str]:

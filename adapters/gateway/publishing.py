@@ -96,7 +96,7 @@ async def _publish(request: web.Request, grant: Grant, events: Sequence[_Event])
     asked = await _asked(request, grant, events, publishers.name_of(grant))
     begun_ns = time.time_ns()
     async with publishers.connection(grant) as connection:
-        results = await asyncio.gather(*(_receipt(publishers, connection, event) for event in asked))
+        results = await asyncio.gather(*(_receipt(publishers, connection, event, grant) for event in asked))
     for result in results:
         if tracing is not None and "position" in result:
             tracing.published(result["region"], result["position"], "http", begun_ns, request.headers)
@@ -124,7 +124,7 @@ async def _asked(request: web.Request, grant: Grant, events: Sequence[_Event], n
     return await asyncio.gather(*map(ask, events))
 
 
-async def _receipt(publishers: Publishers, connection: Connection, event: _Event) -> dict[str, Any]:
+async def _receipt(publishers: Publishers, connection: Connection, event: _Event, grant: Grant) -> dict[str, Any]:
     region, payload, about, regions = event
     if isinstance(payload, Refusal):
         return {"region": region, "error": payload.document(), "status": payload.status}
@@ -133,7 +133,7 @@ async def _receipt(publishers: Publishers, connection: Connection, event: _Event
     except GamecastError as error:
         if isinstance(error, ENDS_CONNECTION):
             publishers.give_up(connection)
-        refusal = Refusal.of(error)
+        refusal = Refusal.of(error, grant.read)
         return {"region": region, "error": refusal.document(), "status": refusal.status}
     where = {"positions": receipt.positions} if regions else {}
     return {"region": region, "position": f"{receipt.epoch}-{receipt.sequence}", **where}
@@ -273,9 +273,7 @@ class Publishers:
             limits = self._gateway.settings.limits
             if len(self._publishers) >= limits.publishers_max:
                 self._make_room()
-            connection = self._gateway.access.connection(
-                name, when_behind="disconnect", inbox_events_max=limits.inbox_events_max
-            )
+            connection = self._gateway.access.connection(name, when_behind="disconnect", **limits.connection)
             opening = asyncio.create_task(self._gateway.connections.open(connection), name="gamecast gateway publisher")
             publisher = self._publishers[name] = _Publisher(connection, opening)
         return publisher

@@ -20,6 +20,7 @@ from sequencing.errors import (
     TooManyKeys,
     UsageError,
 )
+from sequencing.names import RegionPatterns
 
 
 class Code(StrEnum):
@@ -105,8 +106,11 @@ class Refusal(Exception):
         return {**told, **self.more}
 
     @classmethod
-    def of(cls, error: GamecastError) -> Refusal:
-        """Return the refusal that a client receives for an error of the library."""
+    def of(cls, error: GamecastError, readable: RegionPatterns | None = None) -> Refusal:
+        """Return the refusal that a client receives for an error of the library.
+
+        ``readable``: the regions that it may read, None for all: of others it hears nothing.
+        """
         code, status = Code.UNREACHABLE, 503
         if isinstance(error, InvalidName):
             code, status = Code.INVALID_REGION, 400
@@ -123,8 +127,10 @@ class Refusal(Exception):
         elif isinstance(error, Superseded):
             code, status = Code.SUPERSEDED, 409
         elif isinstance(error, Conflict):
-            more = {"region": error.region, "key": error.key, "position": error.position}
-            return cls(Code.KEY_CONFLICT, str(error), status=409, more=more)
+            more = {"region": error.region, "key": error.key}
+            if readable is not None and error.region not in readable:
+                return cls(Code.KEY_CONFLICT, "the condition does not hold", status=409, more=more)
+            return cls(Code.KEY_CONFLICT, str(error), status=409, more=more | {"position": error.position})
         elif isinstance(error, TooManyKeys):
             code, status = Code.TOO_MANY_KEYS, 409
         elif not error.definite:
@@ -161,7 +167,7 @@ MEANINGS: Mapping[Code, str] = {
     Code.UNREACHABLE: "The network behind the gateway does not answer. Retry.",
     Code.UNCERTAIN: "The event may or may not have been published.",
     Code.ORDER: "A retry came too late: another event was published before it.",
-    Code.KEY_CONFLICT: "The condition does not hold: see region, key and position.",
+    Code.KEY_CONFLICT: "The condition does not hold: see region, key and position, if the token may read the region.",
     Code.TOO_MANY_KEYS: "The region has as many keys as it may have.",
     Code.NOT_TOGETHER: "In this network's order, no event can be in these regions at once. Nothing was published.",
     Code.CONFLICT: "The idempotency key was used with another request, or its request is still in progress.",

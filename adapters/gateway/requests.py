@@ -52,6 +52,9 @@ class Requests:
             message = await socket.receive()
             self._caller.heard()
             if message.type is WSMsgType.TEXT:
+                wait_s = self._gateway.subject(self._caller.grant).read_bytes(len(message.data))
+                if wait_s:
+                    await asyncio.sleep(wait_s)
                 await self._take_text(message.data)
             elif message.type is WSMsgType.BINARY:
                 raise Ended(Close.UNSUPPORTED, "messages must be text: send bytes as base64")
@@ -254,7 +257,9 @@ class Requests:
             if self._gateway.tracing is not None:
                 self._gateway.tracing.published(message.region, position, self._caller.session, begun_ns)
         else:
-            refusal = Refusal.of(error) if isinstance(error, GamecastError) else Refusal(Code.INTERNAL, "failed")
+            refusal = Refusal(Code.INTERNAL, "failed")
+            if isinstance(error, GamecastError):
+                refusal = Refusal.of(error, self._caller.grant.read)
             self._outbox.reply("error", message.id, **refusal.document())
             self._gateway.refused(refusal.code, refusal.message, **self._caller.ids)
 

@@ -115,8 +115,9 @@ class Resumption:
 
     async def _open(self) -> None:
         connection = await self._gateway.connect(self._caller.name)
-        most = self._gateway.settings.limits.resent_events_max
-        self._take(ParkedSession(connection, subject=self._caller.grant.subject, resent_events_max=most))
+        limits, subject = self._gateway.settings.limits, self._caller.grant.subject
+        most = {"resent_events_max": limits.resent_events_max, "resent_bytes_max": limits.resent_bytes_max}
+        self._take(ParkedSession(connection, subject=subject, **most))
 
     def _take(self, place: ParkedSession) -> None:
         self._place = place

@@ -8,6 +8,8 @@ from collections.abc import Collection, Mapping
 from adapters.gateway.eventtexts import Told
 from adapters.gateway.messages import Position
 
+RESENT_BYTES_MAX = 2_097_152
+
 
 class SentEvents:
     """The last events and gaps of a session, and the position of each region before and after them.
@@ -17,8 +19,8 @@ class SentEvents:
     the same positions.
     """
 
-    def __init__(self, events_max: int) -> None:
-        self._events_max = events_max
+    def __init__(self, events_max: int, bytes_max: int = RESENT_BYTES_MAX) -> None:
+        self._events_max, self._bytes_max, self._bytes = events_max, bytes_max, 0
         self._items: deque[Told] = deque()
         self._before: dict[str, Position] = {}
         self._now: dict[str, Position] = {}
@@ -52,7 +54,7 @@ class SentEvents:
                 for each in (*kept, item):
                     self._before |= {region: at for region, at in each.positions.items() if region not in regions}
                 kept.clear()
-        self._items = kept
+        self._items, self._bytes = kept, sum(len(item.text) for item in kept)
 
     def add(self, item: Told) -> None:
         """Note the next item."""
@@ -61,13 +63,16 @@ class SentEvents:
             return
         if item.position is None:  # a gap without an end: it is unknown where its region continues
             self._is_known = False
-            self._items.clear()
+            self._forget()
         if not self._is_known or item.position is None:
             return
         self._items.append(item)
+        self._bytes += len(item.text)
         self._now |= item.positions
-        if len(self._items) > self._events_max:
-            self._before |= self._items.popleft().positions
+        while len(self._items) > self._events_max or self._bytes > self._bytes_max:
+            oldest = self._items.popleft()
+            self._bytes -= len(oldest.text)
+            self._before |= oldest.positions
 
     def _begin(self, region: str, position: Position) -> None:
         """Note that the state of a region was sent, which is as of this position.
@@ -77,8 +82,12 @@ class SentEvents:
         """
         for item in self._items:
             self._before |= item.positions
-        self._items.clear()
+        self._forget()
         self._before[region] = self._now[region] = position
+
+    def _forget(self) -> None:
+        self._items.clear()
+        self._bytes = 0
 
     def after(self, since: Mapping[str, Position]) -> list[Told] | None:
         """Return the items after the prefix that ends at these positions; None if no known prefix ends there."""

@@ -14,6 +14,7 @@ order.
 from __future__ import annotations
 
 import asyncio
+import weakref
 from collections.abc import Coroutine
 from contextlib import suppress
 from typing import Any
@@ -22,6 +23,7 @@ from aiohttp import WSMsgType, web
 
 from adapters.gateway.caller import Caller
 from adapters.gateway.ended import ABNORMAL, Ended, forget_frames, is_cancelled, most_telling
+from adapters.gateway.frames import Frames
 from adapters.gateway.gateway import Gateway
 from adapters.gateway.grants import Grant
 from adapters.gateway.messages import Hello, read_json, read_message
@@ -30,6 +32,7 @@ from adapters.gateway.parked import ParkedSession
 from adapters.gateway.refusal import Close, Code, Refusal
 from adapters.gateway.requests import Requests
 from adapters.gateway.resumption import Resumption
+from adapters.gateway.settings import GatewayLimits
 from adapters.gateway.subscriptions import Subscriptions
 from sequencing.errors import GamecastError, NetworkRestarted, NotConnected, Superseded, TooSlow
 
@@ -58,6 +61,7 @@ class Session:
         self._caller = Caller(gateway.new_id("s"), peer=peer, grant=grant)
         self._outbox = Outbox(gateway, socket, self._caller)
         self._resumption = Resumption(gateway, self._caller, self._outbox)
+        self._frames: Frames | None = None
         self._leaving = asyncio.Event()
         self._leaving_reason: tuple[int, str] = Close.GOING_AWAY, "the gateway is shutting down: connect to another one"
 
@@ -85,6 +89,18 @@ class Session:
         """End the session."""
         self._leaving_reason = close_code, reason
         self._leaving.set()
+
+    def count_frames(self, limits: GatewayLimits) -> Frames:
+        """Return what counts the frames of the socket, and ends the session if there are too many."""
+        of = weakref.ref(self)
+
+        def end(close_code: int, reason: str) -> None:
+            if (session := of()) is not None:
+                session._gateway.refused(Code.RATE, reason, **session._caller.ids)
+                session.leave(close_code, reason)
+
+        self._frames = Frames(limits, end)
+        return self._frames
 
     async def run(self) -> None:
         """Run until the socket closes or the session ends; then close the socket with the reason."""
@@ -138,6 +154,8 @@ class Session:
         except Refusal as refusal:
             await self._outbox.refuse(refusal)
             raise Ended(_CLOSES.get(refusal.code, Close.UNAUTHORIZED), refusal.message) from refusal
+        if self._frames is not None:
+            self._frames.welcome()
         await self._resumption.begin(await gateway.place_of(self))
         gateway.audit.note("session-opened", **caller.ids)
         bytes_max = self._outbox.bound_messages(hello.message_bytes_max)

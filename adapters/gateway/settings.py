@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal
 from urllib.parse import urlsplit
 
-from adapters.gateway.ports import WhenBehind
+from adapters.gateway.ports import ConnectionBounds, WhenBehind
 from adapters.urls import redacted
 from sequencing.errors import UsageError
 
@@ -42,6 +42,12 @@ class GatewayLimits:
     events_per_s: float = 1_000.0
     """Published events of one subject; a token may set another limit."""
     burst_events: int = 2_000
+    bytes_per_s: float = 2_000_000.0
+    """Of the WebSocket messages of one subject; beyond it, its messages are read more slowly."""
+    burst_bytes: int = 8_000_000
+    frames_per_s: float = 2_000.0
+    """WebSocket frames of one connection; beyond it, the connection is closed."""
+    burst_frames: int = 8_000
     requests_per_s: float = 100.0
     """Subscribes, history pages and refused messages of one subject."""
     burst_requests: int = 400
@@ -60,6 +66,12 @@ class GatewayLimits:
     """Payload bytes of such publishes; one larger event is published alone."""
     inbox_events_max: int = 10_000
     """Undelivered events of a slow session; beyond it the session is waited for, skipped or closed."""
+    inbox_bytes_max: int = 8_388_608
+    """The same in bytes."""
+    updates_max: int = 4_096
+    """Keys of which a session's newest update waits: to be sent to others, and to its client."""
+    updates_bytes_max: int = 1_048_576
+    """The same in bytes; what is new beyond it is dropped."""
     outbox_events_max: int = 1_024
     """Events in one message."""
     hello_timeout_s: float = 10.0
@@ -82,6 +94,8 @@ class GatewayLimits:
     kept_sessions_max: int = 1_000
     resent_events_max: int = 256
     """Events of a session that can be sent again to a client that resumes and did not receive them."""
+    resent_bytes_max: int = 2_097_152
+    """The same in bytes."""
     send_timeout_s: float = 30.0
     """How long a socket may accept no byte of the waiting data."""
     drain_s: float = 1.0
@@ -105,6 +119,16 @@ class GatewayLimits:
     """How many failures of a hook in a row open its circuit breaker: it is not called for `hook_pause_s`."""
     hook_pause_s: float = 5.0
     """How long a hook is not called before one call tests it."""
+
+    @property
+    def connection(self) -> ConnectionBounds:
+        """The bounds of what a connection of a client has to take, and to send."""
+        return ConnectionBounds(
+            inbox_events_max=self.inbox_events_max,
+            inbox_bytes_max=self.inbox_bytes_max,
+            updates_max=self.updates_max,
+            updates_bytes_max=self.updates_bytes_max,
+        )
 
     def __post_init__(self) -> None:
         for name in self.__slots__:

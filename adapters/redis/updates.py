@@ -32,6 +32,8 @@ _log = logging.getLogger("gamecast")
 
 IN_FLIGHT_MAX = 64
 """Messages at one node without an answer; beyond it, newer updates take the place of those that are not sent."""
+IN_FLIGHT_BYTES_MAX = 4 * 1024 * 1024
+"""The same in bytes."""
 KEEP_S = 1.0
 """A sender that sends nothing for so long asks for an answer: servers (`timeout`) and proxies cut off who is idle, and
 what is sent next would be late, or lost."""
@@ -220,18 +222,21 @@ class _Sender(_Connected):
         self._on_room = on_room
         self._unanswered: deque[tuple[str, bytes]] = deque()
         """Region and message, in the order in which they were sent."""
+        self._bytes = 0
         self._is_used = self._is_heard = self._is_asked = False
         super().__init__(node, url, "sent")
 
     @property
     def has_room(self) -> bool:
         """Whether a message can be sent now."""
-        return self._wire is not None and len(self._unanswered) < IN_FLIGHT_MAX
+        is_full = len(self._unanswered) >= IN_FLIGHT_MAX or self._bytes >= IN_FLIGHT_BYTES_MAX
+        return self._wire is not None and not is_full
 
     def send(self, region: str, message: bytes) -> None:
         """Publish a message."""
         if self._wire is not None:
             self._unanswered.append((region, message))
+            self._bytes += len(message)
             self._publish(self._wire, region, message)
 
     def _publish(self, wire: Wire, region: str, message: bytes) -> None:
@@ -250,13 +255,13 @@ class _Sender(_Connected):
         if error is not None:
             self._broken.set()  # what keeps it from connecting again is logged there
             return
-        self._is_heard = True
-        self._unanswered.popleft()
+        self._is_heard, had_room = True, self.has_room
+        self._bytes -= len(self._unanswered.popleft()[1])
         refused = next((reply for reply in replies if isinstance(reply, Exception)), None)
         if refused is not None and not self._is_logged:
             self._is_logged = True
             _log.warning("updates are refused at node %s: %s", self._node, refused)
-        if len(self._unanswered) == IN_FLIGHT_MAX - 1:
+        if not had_room:
             self._on_room()
 
     async def _serve(self) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from analytics.report.charts import legible
+from sequencing.names import guarded_cell
 
 if TYPE_CHECKING:
     from analytics.jobs.analysis import Analysis
@@ -55,7 +56,9 @@ def write_tables(directory: Path, found: Analysis) -> list[Path]:
         with file.open("w", encoding="utf-8", newline="") as stream:
             writer = csv.DictWriter(stream, list(rows[0]))
             writer.writeheader()
-            writer.writerows(rows)
+            writer.writerows(
+                {name: guarded_cell(cell) if type(cell) is str else cell for name, cell in row.items()} for row in rows
+            )
         written.append(file)
     return written
 

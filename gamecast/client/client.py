@@ -699,7 +699,8 @@ class Client:
 
             assert self._session is not None
             assert self._following is not None
-            self._updating = Updating(self._network, self._session, outgoing, incoming, self._pulling())
+            limits = self._configuration.limits
+            self._updating = Updating(self._network, self._session, outgoing, incoming, self._pulling(), limits)
             if self._following.plan is not None:
                 self._updating.follow(self._following.plan)
             self._following.on_plan = self._updating.follow

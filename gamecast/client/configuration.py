@@ -46,6 +46,11 @@ class Limits:
     """Delivered events that the application has not taken; beyond it reading pauses."""
     inbox_bytes_max: int = 64 * 1024 * 1024
     """The same in bytes."""
+    updates_max: int = 65_536
+    """Keys of which the newest update waits to be sent, and of which one waits to be taken; beyond it what is new is
+    dropped, and counted."""
+    updates_bytes_max: int = 64 * 1024 * 1024
+    """The same in bytes of payload: sent, and about what they take when they were received."""
     held_frames_max: int = 20_000
     """Received frames of one region that wait for others; beyond it reading that region pauses."""
     subscribe_timeout_s: float = 30.0
@@ -89,6 +94,8 @@ class LimitOptions(TypedDict, total=False):
     payload_depth_max: int
     inbox_events_max: int
     inbox_bytes_max: int
+    updates_max: int
+    updates_bytes_max: int
     held_frames_max: int
     subscribe_timeout_s: float
     publish_timeout_s: float

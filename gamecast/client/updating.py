@@ -13,6 +13,7 @@ from orjson import Fragment
 
 from adapters.network import Network, UpdatePort
 from adapters.places import Position
+from gamecast.client.configuration import Limits
 from gamecast.client.incoming import Incoming
 from gamecast.client.outgoing import Outgoing
 from gamecast.client.pulling import Puller
@@ -25,13 +26,12 @@ from sequencing.plan import Plan
 from sequencing.session import Session
 from sequencing.updates import Bundle, NewestUpdates, OutgoingUpdates, encode
 
-KEYS_MAX = 65_536
-"""Keys of which a connection keeps the newest update that was not taken, and that was not sent."""
+CHECKED_MAX = 65_536
 
 _FIRST: Position = (0, 1)
 _ANYWHERE: Position = (sys.maxsize, 0)
 
-_checked_key = lru_cache(KEYS_MAX)(check_key)
+_checked_key = lru_cache(CHECKED_MAX)(check_key)
 """Keys come again and again."""
 
 _new_update = partial(tuple.__new__, Update)
@@ -47,14 +47,16 @@ class Updating:
         outgoing: Outgoing,
         incoming: Incoming,
         puller: Puller,
+        limits: Limits,
     ) -> None:
         self._network = network
         self._outgoing, self._incoming, self._puller = outgoing, incoming, puller
         self._loop = asyncio.get_running_loop()
         self._port: UpdatePort | None = None
         """None until the application uses updates."""
-        self._to_send = OutgoingUpdates(session.name, session.incarnation, session.own_events, KEYS_MAX)
-        self._received = NewestUpdates(session.name, KEYS_MAX)
+        most = limits.updates_max, limits.updates_bytes_max
+        self._to_send = OutgoingUpdates(session.name, session.incarnation, session.own_events, *most)
+        self._received = NewestUpdates(session.name, *most)
         self._is_due = self._is_listening = self._is_closed = False
         self._changed = asyncio.Event()
         """Set when there may be something to take."""

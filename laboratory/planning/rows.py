@@ -18,6 +18,7 @@ import orjson
 
 from adapters.textlines import LINE_BYTES_MAX, foreign_encoding, read_lines
 from gamecast.errors import InvalidInput
+from sequencing.names import plain_cell
 
 STANDARD_INPUT = Path("-")
 Row = tuple[str, str]
@@ -131,7 +132,7 @@ class _CsvRows:
         if len(cells) != self._count:
             expected = f"the header has {self._count}" if self._has_header else "a row without a header has 2"
             raise MalformedRow(f"{len(cells)} {'cell' if len(cells) == 1 else 'cells'}, but {expected}")
-        return cells[self._one].strip(" "), cells[self._other].strip(" ")
+        return plain_cell(cells[self._one].strip(" ")), plain_cell(cells[self._other].strip(" "))
 
     @staticmethod
     def _cells(text: str) -> Sequence[str]:

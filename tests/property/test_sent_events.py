@@ -116,3 +116,17 @@ def test_behind_a_gap_without_an_end_nobody_can_go_on_here() -> None:
     sent.add(Told("cave", (2, 1), b"a"))
     for positions in ({"cave": (1, 0), "forest": (1, 0)}, {"cave": (2, 1), "forest": (1, 0)}, {"forest": (1, 0)}):
         assert sent.after(positions) is None
+
+
+def test_what_can_be_sent_again_is_bounded_by_bytes() -> None:
+    sent = SentEvents(100, bytes_max=25)
+    sent.joined({"cave": (1, 0)})
+    items = [Told("cave", (1, number), b"x" * 10) for number in range(1, 6)]
+    for item in items:
+        sent.add(item)
+    assert sent.after({"cave": (1, 2)}) is None
+    assert sent.after({"cave": (1, 3)}) == items[3:]
+    sent.left([])
+    sent.add(Told("cave", (1, 6), b"x" * 26))
+    assert sent.after({"cave": (1, 5)}) is None, "one that is larger than all of it"
+    assert sent.after({"cave": (1, 6)}) == []
