@@ -173,6 +173,7 @@ class RedisNode:
                 if frames:
                     pushes.found(len(frames), waited=True)
                     return self._reads.found(reading.streams, frames, len(frames) + 1)
+                waits = False  # it has waited, and listening may have ended with that
             waits = waits and not pushes.is_on
         await self._compare_pushed()
         frames = await self._read_together(reading, frames_max, block_ms if waits else None, self._reads)

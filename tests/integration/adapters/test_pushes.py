@@ -252,6 +252,32 @@ async def test_after_some_quiet_waits_nobody_listens(redis_server: EmbeddedServe
     await node.close()
 
 
+async def test_a_read_that_waited_for_pushes_in_vain_does_not_wait_once_more(
+    redis_server: EmbeddedServer, publisher: Publisher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As listening ends with the last quiet wait, it did, for twice as long: and counted as a server that hangs."""
+    node, after = await listening(redis_server, publisher)
+    waits: list[str] = []
+    pushed, together = node._pushed, node._read_together
+
+    async def pushed_noted(*arguments: Any) -> Any:
+        waits.append("pushes")
+        return await pushed(*arguments)
+
+    async def together_noted(reading: Any, frames_max: int, block_ms: int | None, *rest: Any) -> Any:
+        waits.extend(["block"] if block_ms is not None else [])
+        return await together(reading, frames_max, block_ms, *rest)
+
+    monkeypatch.setattr(node, "_pushed", pushed_noted)
+    monkeypatch.setattr(node, "_read_together", together_noted)
+    for _ in range(pushes.QUIET_WAITS + 2):
+        waits.clear()
+        assert await read(node, after, 20) == []
+        assert len(waits) == 1
+    assert waits == ["block"], "nobody listens any more"
+    await node.close()
+
+
 async def test_the_end_of_an_epoch_that_is_sealed_is_found_at_once(
     redis_server: EmbeddedServer, publisher: Publisher
 ) -> None:

@@ -27,7 +27,7 @@ payloads = st.one_of(
     st.none(), st.integers(-100, 100), st.text(max_size=3), st.lists(st.booleans()), st.binary(max_size=20)
 )
 bundles = st.builds(
-    lambda about, pairs: Bundle(*about, [key for key, _ in pairs], [payload for _, payload in pairs]),
+    lambda about, pairs: Bundle._make((*about, [key for key, _ in pairs], [payload for _, payload in pairs], 0)),
     st.tuples(
         *(numbers, st.text(max_size=5), numbers, numbers, st.tuples(numbers, numbers), st.tuples(numbers, numbers)),
         numbers,
