@@ -14,8 +14,8 @@ from adapters.gateway.parked import ParkedSession
 from adapters.gateway.refusal import Close
 from sequencing.errors import NetworkError, Superseded
 
-COMES_BACK = frozenset({1000, ABNORMAL, Close.SUPERSEDED})
-"""Close codes after which a client may resume: it disconnected, or its next session is here already."""
+COMES_BACK = frozenset({1000, ABNORMAL, Close.SUPERSEDED, Close.EXPIRED})
+"""Close codes after which a client may resume: it disconnected, needs a new token, or its next session is here."""
 
 
 class Resumption:

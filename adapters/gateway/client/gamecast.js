@@ -769,7 +769,7 @@ export class Client {
   #gone(code, reason, waitMs) {
     const wasReady = this.#ready;
     // A server that welcomes and closes at once is not there.
-    if (wasReady && Date.now() - this.#openedAt > STEADY_MS) this.#attempt = 0;
+    if (wasReady && (code === 4010 || Date.now() - this.#openedAt > STEADY_MS)) this.#attempt = 0;
     this.#ready = false;
     this.#socket = null;
     this.#askedAt = 0;

@@ -301,7 +301,7 @@ async def test_messages_with_events_have_a_bound_and_a_larger_event_comes_alone(
 
 async def test_who_drops_in_the_middle_of_large_events_misses_none(shared_redis: EmbeddedServer) -> None:
     before: list[Any] = []
-    most = {"resent_bytes_max": 16 * 1024 * 1024}
+    most: dict[str, Any] = {"resent_bytes_max": 16 * 1024 * 1024}
     async with running_gateway(shared_redis.url, **most) as running, Socket.open(running.url) as writer:
         async with Socket.open(running.url, name="slow", message_bytes_max=1_000) as reader:
             await reader.subscribe("large")

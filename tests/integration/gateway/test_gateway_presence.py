@@ -6,9 +6,12 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+import orjson
+
 import gamecast
 from adapters.embedded.server import EmbeddedServer
 from adapters.gateway.dashboard.routes import dashboard
+from adapters.gateway.tokens import KeyFile, Keys, mint, new_key
 from tests.integration.gateway.test_gateway_javascript import CLIENT, node, printed
 from tests.integration.gateway_clients import Socket, running_gateway
 from tests.patience import patience
@@ -76,6 +79,32 @@ async def test_a_player_that_drops_stays_until_its_place_is_given_up(redis_serve
             assert said(ana)[1:] == [("~bob", True), "back"], "no one saw it go"
             bob.drop()
         await until(ana, [("~bob", False)])
+
+
+async def test_a_player_whose_token_expires_stays_if_it_comes_back_with_a_new_one(
+    redis_server: EmbeddedServer, tmp_path: Path
+) -> None:
+    file = tmp_path / "keys.json"
+    file.write_bytes(orjson.dumps({"keys": [new_key("EdDSA", "k1")]}))
+
+    def minted(subject: str, seconds: float) -> str:
+        signer = Keys.read(file).signer()
+        return mint(signer, subject=subject, read=["**"], write=["**"], lifetime_s=seconds)
+
+    async with (
+        running_gateway(redis_server.url, keys=KeyFile(file), keep_s=1.0, token_leeway_s=0) as running,
+        Socket.open(running.url, token=minted("ana", 600)) as ana,
+    ):
+        await ana.subscribe("hall", state=True, presence={"hall": "watch"})
+        async with Socket.open(running.url, token=minted("bob", 1), name="bob") as bob:
+            await bob.subscribe("hall", state=True, presence={"hall": {}})
+            positions = bob.positions
+            assert (await bob.closed())[0] == 4010
+        async with Socket.open(running.url, token=minted("bob", 600), name="bob") as bob:
+            await bob.subscribe("hall", since=positions, presence={"hall": {}})
+            await bob.publish("hall", "back")
+            await until(ana, ["back"])
+            assert said(ana)[1:] == [("~bob", True), "back"], "no one saw it go"
 
 
 async def test_who_resumes_at_another_gateway_hears_what_it_missed(redis_server: EmbeddedServer) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -12,6 +13,7 @@ from analytics.report.axes import axis_from_zero, duration_text, log_axis, numbe
 from analytics.report.charts import NAME_MAX, legible, shortened
 from analytics.report.figures import at_most, delay_percentiles
 from analytics.report.report import render, write_report
+from analytics.report.tables import write_tables
 from analytics.report.timeline import POINTS_MAX, timeline_figure, timeline_of
 from tests.analysed_session import STRANGE_NAMES, analysed
 
@@ -117,6 +119,14 @@ def test_a_long_session_has_several_minutes_to_a_point() -> None:
         row["deliveries"] for row in found.tables["timeline"]
     )
     assert f"Each point is {timeline.minutes} minutes" in timeline_figure(found)
+
+
+def test_no_cell_of_the_tables_is_a_formula(tmp_path: Path) -> None:
+    for file in write_tables(tmp_path, analysed(names=("=cmd|'/c calc'!A1", "+1", "@x", "-y"), minutes=5)):
+        with file.open(encoding="utf-8", newline="") as stream:
+            cells = [cell for row in csv.reader(stream) for cell in row]
+        assert not [cell for cell in cells if cell[:1] in "=+@" and cell]
+        assert not [cell for cell in cells if cell[:1] == "-" and not cell[1:2].isdigit()]
 
 
 def test_strange_names_are_drawn_as_they_are_in_pictures(tmp_path: Path) -> None:

@@ -7,7 +7,14 @@ from collections.abc import Callable
 import pytest
 
 from sequencing.errors import InvalidName
-from sequencing.names import NAME_BYTES_MAX, check_connection_name, check_node_name, check_region
+from sequencing.names import (
+    NAME_BYTES_MAX,
+    check_connection_name,
+    check_node_name,
+    check_region,
+    guarded_cell,
+    plain_cell,
+)
 
 
 @pytest.mark.parametrize("check", [check_region, check_connection_name])
@@ -55,3 +62,15 @@ def test_a_node_is_named_by_letters_digits_and_a_few_signs(name: str) -> None:
 def test_what_could_break_out_of_a_hash_tag_names_no_node(name: object) -> None:
     with pytest.raises(InvalidName, match="1 to 64 letters"):
         check_node_name(name)
+
+
+@pytest.mark.parametrize("name", ["=1+1", "+x", "-x", "@SUM(A1)", "\tx", "'x", "''", "'=x", "'"])
+def test_a_cell_is_no_formula_and_is_read_as_the_name_that_it_is(name: str) -> None:
+    cell = guarded_cell(name)
+    assert cell == "'" + name
+    assert plain_cell(cell) == name
+
+
+@pytest.mark.parametrize("name", ["", "forest", "a=b", "e:1", "1-2", "o'clock"])
+def test_other_names_are_cells_as_they_are(name: str) -> None:
+    assert guarded_cell(name) == plain_cell(name) == name
