@@ -47,11 +47,15 @@ def _calling(*scripts: Script) -> tuple[str, ...]:
     return tuple(f"{FCALL}{script.function}" for script in scripts)
 
 
+def _keys(*names: str) -> str:
+    return " ".join(f"~{getattr(ControlKeys, name)}" for name in names)
+
+
 _CONNECTING = ("+ping", "+info", "+client|id", "+client|unblock", "+hello", "+time", "+acl|whoami", "+wait")
 _CONTROL_KEYS = (
-    *(f"~{key}" for key in ControlKeys.of_connections),
-    *(f"%R~{ControlKeys.lease}", f"~{ControlKeys.box('*')}", f"(+pexpire ~{ControlKeys.box('*')})"),
-    f"(+hexists %R~{ControlKeys.regions})",
+    f"~{ControlKeys.connections}",
+    *(f"%R~{key}" for key in (*ControlKeys.of_connections, ControlKeys.lease)),
+    *(f"(+pexpire ~{ControlKeys.box('*')})", f"(+hexists %R~{ControlKeys.regions})"),
 )
 _NEWS = (
     *("+multi", "+exec", f"%R~{ControlKeys.news}", f"%R~{ControlKeys.past}:*", f"%R~{ControlKeys.past}"),
@@ -60,24 +64,22 @@ _NEWS = (
     *(f"%R~{ControlKeys.superseded}", f"%R~{ControlKeys.box('*')}"),
 )
 _STEP_KEYS = tuple(f"~gamecast:{{*}}:{name}" for name in ("node", "steps", "counters", "publishers"))
-_TELLING = (
-    "+exists",
-    "+hincrby",
-    "+hset",
-    "+hget",
-    "+hdel",
-    "+zadd",
-    "+zrem",
-    "+zscore",
-    "+sadd",
-    "+xadd",
-    "+xrevrange",
-    "+xread",
-    "+xrange",
+_STEPPING = (
+    f"(+hset +hincrby +hdel {' '.join(_STEP_KEYS)})",
+    "(+xadd +xtrim %W~gamecast:{*}:link:* %W~gamecast:{*}:egress:*)",
 )
-"""The rights for registering, reporting, leaving, storing interests, following the news, and checking for a leader."""
-_STEPPING = ("+hmget", "+hset", "+xadd", "+xtrim")
-_DOUBTING = (f"~{ControlKeys.doubted}", f"~{ControlKeys.asked}")
+_READING = ("+exists", "+hget", "+hmget", "+zscore", "+xrevrange", "+xread", "+xrange")
+_WRITING = (
+    f"(+hset +hincrby +hdel {_keys('incarnations', 'connections', 'said', 'boxes')})",
+    f"(+xadd {_keys('asked', 'changes', 'superseded')} ~{ControlKeys.box('*')})",
+    f"(+zadd +zrem {_keys('alive', 'gone')})",
+    f"(+sadd {_keys('published', 'expected')})",
+)
+"""The rights for registering, reporting, leaving, storing interests and following the news.
+
+A command that writes is allowed for keys of its own type only: a key that does not exist yet gets no other type.
+"""
+_DOUBTING = (f"%R~{ControlKeys.doubted}", f"(+hset {_keys('doubted')})", f"(+xadd {_keys('asked')})")
 """Each of them reports to the leader if it finds that a node has lost something."""
 _PROBING = (f"(+hset +hdel +hgetall +pexpire ~{ControlKeys.probes})",)
 """Recording servers share the addresses at which they answer probes."""
@@ -91,8 +93,11 @@ _LINKS, _EGRESS, _HEADS = "gamecast:{*}:link:*", "gamecast:{*}:egress:*", "gamec
 _VALUES = "gamecast:{*}:values:*"
 _KEYS = (f"(+hget +hset +hmget +hlen +hdel ~{_HEADS} ~gamecast:{{*}}:keyed)", f"(+hset +hdel %W~{_VALUES})")
 """The heads of keys, which publishing compares and sets, and the values, which it sets."""
-_PRESENT = f"~{ControlKeys.present} ~{ControlKeys.present}:*"
-_PRESENCE = (*_PRESENT.split(), f"(+hlen +hexists +hgetall +del +zrangebyscore {_PRESENT})")
+_PRESENCE = (
+    f"~{ControlKeys.present}",
+    f"(+zadd +zrem +zscore +zrangebyscore ~{ControlKeys.present})",
+    f"(+hset +hdel +hmget +hlen +hexists +hgetall +del ~{ControlKeys.present}:*)",
+)
 """Who is present in which regions."""
 _STATES = (f"(+hgetall %R~{_HEADS} %R~{_VALUES})",)
 """The keys of a region as they are."""
@@ -103,20 +108,29 @@ _PUSHED = ("+subscribe", "+unsubscribe", f"&{_EGRESS}")
 """Frames that end at a node are pushed to its readers. Redis can separate senders from listeners only by commands."""
 
 _PUBLISHER = (
-    *(*_CONNECTING, *_calling(CONTROL, PRESENCE, STEP), *_CONTROL_KEYS, *_NEWS, *_STEP_KEYS, *_TELLING, *_STEPPING),
-    *(f"%W~{_LINKS}", *_DOUBTING, *_PROBING, *_ROWS, *_PUSHING, *_KEYS, _UPDATES, *_PRESENCE),
+    *(
+        *_CONNECTING,
+        *_calling(CONTROL, PRESENCE, STEP),
+        *_CONTROL_KEYS,
+        *_NEWS,
+        *_STEP_KEYS,
+        *_READING,
+        *_WRITING,
+        *_STEPPING,
+    ),
+    *(*_DOUBTING, *_PROBING, *_ROWS, *_PUSHING, *_KEYS, _UPDATES, *_PRESENCE),
 )
 
 ROLES: dict[str, tuple[str, ...]] = {
     # Publishes; cannot read any events.
-    "publisher": (*_PUBLISHER, f"%W~{_EGRESS}"),
+    "publisher": _PUBLISHER,
     # A game server: subscribes, which takes publishing of markers, and publishes.
     "subscriber": (*_PUBLISHER, *_PUSHED, *_STATES, f"~{_EGRESS}"),
     # Carries frames over links.
     "relay": (
-        *(*_CONNECTING, *_calling(STEP), *_NEWS, *_STEP_KEYS, *_STEPPING, *_PUSHING, "+xread", "+xrevrange", "+xrange"),
+        *(*_CONNECTING, *_calling(STEP), *_NEWS, *_STEP_KEYS, *_STEPPING, *_PUSHING, *_READING),
         *_DOUBTING,
-        *(f"~{_LINKS}", f"%W~{_EGRESS}"),
+        f"~{_LINKS}",
     ),
     # A game server that stores, for all gateways, used tokens and the answers to publishes, and that may read
     # everything for its metrics.
@@ -129,12 +143,13 @@ ROLES: dict[str, tuple[str, ...]] = {
     "watcher": (
         *(*_CONNECTING, *_calling(LOOK, TOUCH), *_PUSHED, "~gamecast:*", "+memory|usage"),
         *("+get", "+pttl", "+hget", "+hmget", "+hgetall", "+hlen", "+hscan", "+smembers", "+zrange", "+multi", "+exec"),
-        *("+xlen", "+xrange", "+xrevrange", "+xread", "+xinfo|stream"),
+        *("+xlen", "+xrange", "+xrevrange", "+xread", "+xinfo|stream", "+type"),
     ),
     # Makes the plans and installs them; registers nodes.
     "manager": (
-        *(*_CONNECTING, *_calling(*FUNCTIONS), *_TELLING, *_STEPPING, *_PUSHING, *_PUSHED, "~gamecast:*"),
-        *("+hlen", "+pttl", "+xinfo|stream", "+memory|usage", _UPDATES),
+        *(*_CONNECTING, *_calling(*FUNCTIONS), *_READING, *_PUSHING, *_PUSHED, "~gamecast:*"),
+        *("+hlen", "+pttl", "+xinfo|stream", "+memory|usage", "+type", _UPDATES),
+        *("+hincrby", "+hset", "+hdel", "+zadd", "+zrem", "+sadd", "+xadd", "+xtrim"),
         *(
             "+get",
             "+multi",
