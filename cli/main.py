@@ -26,6 +26,7 @@ SECTIONS = {
         "gateway": "Serve a network by WebSocket and HTTP: see docs/gateway.md.",
         "token": "Make keys, and tokens for the gateway's clients.",
         "users": "Make and change the Redis users of a network.",
+        "keys": "Show whose the keys of a region are, and delete them.",
     },
     "Record and analyze": {
         "record": "Record a live network into a session.",

@@ -11,14 +11,27 @@ epoch that began with it, and 0. So a key that may be set is not taken for one t
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import IntEnum
 from typing import NamedTuple
 
 import orjson
 
+from sequencing.names import GUEST, OWNER, PRESENT
+
 KEYS_MAX = 4_096
 """The most keys that a region may have at once."""
+
+RESERVED_KEYS = 512
+"""So many of them only presence and ownership may have."""
+
+SHARE_KEYS, SHARE_BYTES = 256, 1_048_576
+"""The most keys that one client of gateways may have in a region at once, and the most bytes of values."""
+
+SHARES_KEYS, SHARES_BYTES = 3_072, 8_388_608
+"""The same of all clients of gateways together."""
 
 CONDITIONS_MAX = 64
 """The most conditions that an event may have: a node looks at all of them in one step."""
@@ -131,6 +144,49 @@ def head_text(head: Position | None) -> str:
     return f"{head[0]} {head[1]}" if head is not None else ""
 
 
+class Full(IntEnum):
+    """What there would be too much of, beside its limit in an answer."""
+
+    REGION = 0
+    SHARE_KEYS = 1
+    SHARE_BYTES = 2
+    SHARES_KEYS = 3
+    SHARES_BYTES = 4
+
+
+_HOLDER = re.compile(rb"[^ \n]* [^ \n]* ~([^~\n]*)")
+
+
+class Shares:
+    """What clients of gateways have of a region's keys: those that they set last, but for presence and ownership."""
+
+    def __init__(self, values: Mapping[str, bytes]) -> None:
+        """``values``: see `value_text`."""
+        self.held: dict[str, tuple[int, str]] = {}
+        """Key → the bytes of its value, and the client."""
+        for key, value in values.items():
+            if (found := _HOLDER.match(value)) is not None and not is_reserved(key):
+                self.held[key] = len(value), found[1].decode(errors="replace")
+
+    def of(self, client: str | None = None) -> tuple[int, int]:
+        """Return how many keys a client has, and bytes of values; of all clients without one."""
+        sizes = [size for size, holder in self.held.values() if client in (None, holder)]
+        return len(sizes), sum(sizes)
+
+    def fields(self) -> dict[str, str | bytes]:
+        """Return them as they are stored; see `sequencing.keyspace.NodeKeys.shares`."""
+        if not self.held:
+            return {}
+        shares = {f"s{client}": self.of(client) for _, client in self.held.values()} | {"a": self.of()}
+        counts: dict[str, str | bytes] = {field: f"{keys} {size}" for field, (keys, size) in shares.items()}
+        return counts | {f"k{key}": f"{size} {client}" for key, (size, client) in self.held.items()}
+
+
+def is_reserved(key: str) -> bool:
+    """Return whether a key is one of presence or ownership."""
+    return key.startswith((PRESENT, OWNER))
+
+
 class Heads:
     """The heads of one region's keys."""
 
@@ -161,12 +217,29 @@ class Heads:
         """Return the head of a key, None if it is not set."""
         return self.known.get(key, (self.lost, 0) if self.lost else None)
 
-    def has_room_for(self, names: Sequence[Named]) -> bool:
-        """Return whether there are not too many keys after these were named, in order."""
-        last = {named.key: named.deletes for named in names}
-        more = sum(not deletes and key not in self.known for key, deletes in last.items())
-        fewer = sum(deletes and key in self.known for key, deletes in last.items())
-        return more <= fewer or len(self.known) + more - fewer <= KEYS_MAX
+    def beyond(self, names: Sequence[Named], publisher: str = "", body: bytes = b"") -> tuple[int, Full] | None:
+        """Return the limit that would be exceeded after these were named, in order, and of what; None if none is."""
+        last = {named.key: named for named in names}
+        more = {key for key, named in last.items() if not named.deletes and key not in self.known}
+        fewer = sum(named.deletes and key in self.known for key, named in last.items())
+        most = KEYS_MAX if all(map(is_reserved, more)) else KEYS_MAX - RESERVED_KEYS
+        if len(more) > fewer and len(self.known) + len(more) - fewer > most:
+            return most, Full.REGION
+        if not (last and publisher.startswith(GUEST)):
+            return None
+        after = Heads(self.known, values=self.values)
+        after.name(names, 0, 0, publisher, body)
+        before, then, client = self.shares(), after.shares(), publisher.split(GUEST)[1]
+        limits = (SHARE_KEYS, SHARE_BYTES, SHARES_KEYS, SHARES_BYTES)
+        counts = zip(before.of(client) + before.of(), then.of(client) + then.of(), limits, strict=True)
+        for what, (had, has, limit) in enumerate(counts, start=1):
+            if has > had and has > limit:
+                return limit, Full(what)
+        return None
+
+    def shares(self) -> Shares:
+        """Return what clients of gateways have of the keys."""
+        return Shares(self.values)
 
     def name(self, names: Iterable[Named], epoch: int, first: int, publisher: str = "", body: bytes = b"") -> None:
         """Set the heads and values of the keys that the events of a frame name; ``first``: the number of its first

@@ -58,6 +58,14 @@ class NodeKeys:
         """Hash of a region's heads: key → ``epoch sequence``."""
         return f"gamecast:{{{self.name}}}:heads:{region}"
 
+    def shares(self, region: str) -> str:
+        """Hash of what clients of gateways have of a region's keys: ``a`` → ``keys bytes`` of all, ``s`` and a client →
+        its own, ``k`` and a key → ``bytes client``.
+
+        No region begins with a newline; under the prefix of heads, the rights that users have cover it.
+        """
+        return f"gamecast:{{{self.name}}}:heads:\n{region}"
+
     def values(self, region: str) -> str:
         """Hash of the values of a region's keys: key → ``sent_at_ns binary publisher``, a newline, the payload."""
         return f"gamecast:{{{self.name}}}:values:{region}"
@@ -99,6 +107,7 @@ def keyspace(node: Node) -> dict[bytes, dict[bytes, bytes] | list[tuple[bytes, l
             keys.heads(region): {key: head_text(head) for key, head in heads.known.items()}
             for region, heads in node.heads.items()
         },
+        **{keys.shares(region): heads.shares().fields() for region, heads in node.heads.items()},
         **{keys.values(region): dict(heads.values) for region, heads in node.heads.items()},
     }
     found: dict[bytes, dict[bytes, bytes] | list[tuple[bytes, list[bytes]]]] = {

@@ -33,7 +33,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from sequencing.frames import NODE, UNKNOWN_END, FrameKind, LinkedFrame, PublishedFrame, StampedFrame
-from sequencing.keyed import KEYS_MAX, NO_EXTRAS, Heads, Part, Snapshot
+from sequencing.keyed import NO_EXTRAS, Heads, Part, Snapshot
 from sequencing.plan import AtomId, Step
 from sequencing.steps import InstalledStep, StepEvent, StepState
 
@@ -490,8 +490,10 @@ class Node:
         for place, condition in enumerate(frame.extras.conditions):
             if (head := heads[condition.part].head(condition.key)) != condition.position:
                 return Answer(Verdict.CONFLICT, (place, *(head or (0, 0))))
-        has_room = all(each.has_room_for(frame.extras.names) for each in heads)
-        return None if has_room else Answer(Verdict.FULL, (KEYS_MAX,))
+        for each in heads:
+            if (beyond := each.beyond(frame.extras.names, frame.publisher, frame.body)) is not None:
+                return Answer(Verdict.FULL, beyond)
+        return None
 
     def _pass_on(self, copies: Sequence[tuple[InstalledStep, StampedFrame]], ends: _Ends) -> None:
         """Pass on a frame: its copies, each to its stream, or, with those that go the same way, to a link."""

@@ -16,6 +16,7 @@ from sequencing.errors import (
     superseded_message,
 )
 from sequencing.frames import PublishedFrame
+from sequencing.keyed import Full
 from sequencing.node import Answer, Verdict
 from sequencing.outbox import OpenFrame, Token
 
@@ -67,16 +68,23 @@ def refusal(frame: PublishedFrame, answer: Answer) -> GamecastError:
     if answer.verdict is Verdict.CONFLICT:
         return _conflict(frame, *answer.numbers)
     if answer.verdict is Verdict.FULL:
-        return TooManyKeys(
-            f"{_named(frame)} would have more than {answer.numbers[0]:,} keys: delete some, by publishing None with "
-            "their keys"
-        )
+        return TooManyKeys(_beyond(frame, *answer.numbers))
     if answer.verdict is Verdict.FENCED:
         return Superseded(superseded_message(frame.publisher))
     return Refused(
         f"the ingress of {_named(frame)} refused events {frame.first}…{frame.first + frame.count - 1} of "
         f"{frame.publisher!r}: {answer.encode().decode()} (sent in epoch {frame.epoch})"
     )
+
+
+def _beyond(frame: PublishedFrame, limit: int, what: int = Full.REGION) -> str:
+    """Return why a frame's keys are too many; nodes of before say the limit only."""
+    where = _named(frame)
+    if what == Full.REGION:
+        return f"{where} would have more than {limit:,} keys: delete some, by publishing None with their keys"
+    mine = "of all clients of gateways" if what in (Full.SHARES_KEYS, Full.SHARES_BYTES) else f"of {frame.publisher!r}"
+    much = "keys" if what in (Full.SHARE_KEYS, Full.SHARES_KEYS) else "bytes of values with keys"
+    return f"{where} would have more than {limit:,} {much} {mine}: delete some, by publishing None with their keys"
 
 
 def _named(frame: PublishedFrame) -> str:

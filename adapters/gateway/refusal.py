@@ -168,7 +168,7 @@ MEANINGS: Mapping[Code, str] = {
     Code.UNCERTAIN: "The event may or may not have been published.",
     Code.ORDER: "A retry came too late: another event was published before it.",
     Code.KEY_CONFLICT: "The condition does not hold: see region, key and position, if the token may read the region.",
-    Code.TOO_MANY_KEYS: "The region has as many keys as it may have.",
+    Code.TOO_MANY_KEYS: "The region has as many keys as it may have, or as many of this player.",
     Code.NOT_TOGETHER: "In this network's order, no event can be in these regions at once. Nothing was published.",
     Code.CONFLICT: "The idempotency key was used with another request, or its request is still in progress.",
     Code.SUPERSEDED: "A newer session has the name.",

@@ -65,8 +65,8 @@ end
 
 local function take_heads(region, epoch, keys, lost, from)
   local heads, keyed = prefix .. 'heads:' .. region, prefix .. 'keyed'
-  local values = prefix .. 'values:' .. region
-  redis.call('DEL', heads, values) -- of an earlier time
+  local values, held = prefix .. 'values:' .. region, prefix .. 'heads:\n' .. region
+  redis.call('DEL', heads, values, held) -- of an earlier time
   if keys < 0 then
     redis.call('HDEL', keyed, region)
     return
@@ -75,7 +75,16 @@ local function take_heads(region, epoch, keys, lost, from)
   for at = from, from + 2 * keys - 1, 2 do
     local newline = string.find(ARGV[at + 1], '\n', 1, true)
     redis.call('HSET', heads, ARGV[at], string.sub(ARGV[at + 1], 1, newline - 1))
-    redis.call('HSET', values, ARGV[at], string.sub(ARGV[at + 1], newline + 1))
+    local value = string.sub(ARGV[at + 1], newline + 1)
+    redis.call('HSET', values, ARGV[at], value)
+    local client = string.match(value, '^[^ \n]* [^ \n]* ~([^~\n]*)')
+    if client and string.sub(ARGV[at], 1, 1) ~= '@' and string.sub(ARGV[at], 1, 6) ~= 'owner:' then
+      redis.call('HSET', held, 'k' .. ARGV[at], #value .. ' ' .. client)
+      for _, field in ipairs({ 'a', 's' .. client }) do
+        local count, bytes = string.match(redis.call('HGET', held, field) or '0 0', '^(%d+) (%d+)$')
+        redis.call('HSET', held, field, string.format('%.0f %.0f', count + 1, bytes + #value))
+      end
+    end
   end
 end
 
@@ -164,7 +173,7 @@ if ARGV[1] == 'forget' then
   for at = ends + 4, ends + 2 * headless + 3, 2 do
     local began = string.match(redis.call('HGET', prefix .. 'keyed', ARGV[at]) or '', ' (%d+)$')
     if began and tonumber(began) < tonumber(ARGV[at + 1]) then -- else they have come back since
-      redis.call('DEL', prefix .. 'heads:' .. ARGV[at], prefix .. 'values:' .. ARGV[at])
+      redis.call('DEL', prefix .. 'heads:' .. ARGV[at], prefix .. 'values:' .. ARGV[at], prefix .. 'heads:\n' .. ARGV[at])
       redis.call('HDEL', prefix .. 'keyed', ARGV[at])
     end
   end
@@ -194,7 +203,7 @@ if ARGV[1] == 'admit' then
       end
     end
     for _, region in ipairs(redis.call('HKEYS', prefix .. 'keyed')) do
-      redis.call('DEL', prefix .. 'heads:' .. region, prefix .. 'values:' .. region)
+      redis.call('DEL', prefix .. 'heads:' .. region, prefix .. 'values:' .. region, prefix .. 'heads:\n' .. region)
     end
     redis.call('DEL', node_key, steps_key, counters_key, publishers_key, prefix .. 'keyed')
     redis.call('HSET', node_key, 'run', ARGV[2])

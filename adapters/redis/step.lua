@@ -164,6 +164,8 @@ local source
 -- when it was sent and whether it is binary], …], [[key, head, place of its region], …], and the further regions: [[region,
 -- the publisher's first number], …]. Any publisher can write it, so nothing is written before all of it has been looked at.
 local KEYS_MAX, KEY_BYTES_MAX, EXTRAS_BYTES_MAX, REGIONS_MAX = 4096, 200, 65536, 64
+-- Keys that are kept free for those of presence and ownership; what one client of gateways may have, and what all may.
+local RESERVED, SHARE_KEYS, SHARE_BYTES, SHARES_KEYS, SHARES_BYTES = 512, 256, 1048576, 3072, 8388608
 -- Region → the heads of the keys that are named, how many there are, and the epoch that began with a loss of all, or 0.
 local tables, are_keyed = {}, false
 
@@ -329,6 +331,7 @@ if are_keyed then
       asked[#asked + 1] = key
     end
     found.heads, found.changed, found.more = read(prefix .. 'heads:' .. region, asked), {}, 0
+    found.shares, found.held, found.moved = {}, {}, {}
   end
 end
 
@@ -344,6 +347,122 @@ end
 local function size_of(region, found)
   found.size = found.size or redis.call('HLEN', prefix .. 'heads:' .. region)
   return found.size + found.more
+end
+
+local function is_reserved(key)
+  return string.sub(key, 1, 1) == '@' or string.sub(key, 1, 6) == 'owner:'
+end
+
+-- The client of gateways that publishes under a name; nothing for a game server.
+local function client_of(publisher)
+  return string.match(publisher, '^~([^~]*)')
+end
+
+-- How many keys the clients of gateways have in a region, and how many bytes of values: 'a' of all, 's…' of one. What
+-- they have set last counts, but for presence and ownership.
+local function share_of(region, found, field)
+  local share = found.shares[field]
+  if not share then
+    local text = redis.call('HGET', prefix .. 'heads:\n' .. region, field)
+    local keys, bytes = string.match(text or '0 0', '^(%d+) (%d+)$')
+    share = { tonumber(keys or 0), tonumber(bytes or 0) }
+    found.shares[field] = share
+  end
+  return share
+end
+
+-- Whose a key is, and the bytes of its value; false if it is no client's.
+local function held(region, found, key)
+  local known = found.held[key]
+  if known == nil then
+    known = false
+    if share_of(region, found, 'a')[1] > 0 then
+      local text = redis.call('HGET', prefix .. 'heads:\n' .. region, 'k' .. key)
+      local size, client = string.match(text or '', '^(%d+) (.*)$')
+      known = size and { client, tonumber(size) } or false
+    end
+    found.held[key] = known
+  end
+  return known
+end
+
+local function value_bytes(named, publisher)
+  return #named[6] + #publisher + 2 + named[5] - named[4]
+end
+
+-- Why a client's frame would have more than its share of a region; nothing if it would not. ``last``: the last that it
+-- says of each key.
+local function beyond_share(region, found, last, publisher)
+  local client = client_of(publisher)
+  if not client then
+    return
+  end
+  local keys, bytes, all_keys, all_bytes = 0, 0, 0, 0
+  for key, named in pairs(last) do
+    if not is_reserved(key) then
+      local before = held(region, found, key)
+      if before then
+        all_keys, all_bytes = all_keys - 1, all_bytes - before[2]
+        if before[1] == client then
+          keys, bytes = keys - 1, bytes - before[2]
+        end
+      end
+      if named[3] == 0 then
+        local size = value_bytes(named, publisher)
+        keys, bytes, all_keys, all_bytes = keys + 1, bytes + size, all_keys + 1, all_bytes + size
+      end
+    end
+  end
+  local share, all = share_of(region, found, 's' .. client), share_of(region, found, 'a')
+  if keys > 0 and share[1] + keys > SHARE_KEYS then
+    return 'full ' .. SHARE_KEYS .. ' 1'
+  elseif bytes > 0 and share[2] + bytes > SHARE_BYTES then
+    return 'full ' .. SHARE_BYTES .. ' 2'
+  elseif all_keys > 0 and all[1] + all_keys > SHARES_KEYS then
+    return 'full ' .. SHARES_KEYS .. ' 3'
+  elseif all_bytes > 0 and all[2] + all_bytes > SHARES_BYTES then
+    return 'full ' .. SHARES_BYTES .. ' 4'
+  end
+end
+
+local function add_to_share(region, found, field, keys, bytes)
+  local share = share_of(region, found, field)
+  share[1], share[2], found.moved[field] = math.max(0, share[1] + keys), math.max(0, share[2] + bytes), true
+end
+
+-- Notes whose a key is now; ``size``: of its value, nothing if it is no client's, or ends.
+local function hold(region, found, key, client, size)
+  local before = held(region, found, key)
+  if before then
+    add_to_share(region, found, 's' .. before[1], -1, -before[2])
+    add_to_share(region, found, 'a', -1, -before[2])
+  end
+  if size then
+    add_to_share(region, found, 's' .. client, 1, size)
+    add_to_share(region, found, 'a', 1, size)
+  end
+  if before or size then
+    found.held[key], found.moved['k' .. key] = size and { client, size } or false, true
+  end
+end
+
+local function write_shares(region, found)
+  local set, gone, key = {}, {}, prefix .. 'heads:\n' .. region
+  for field in pairs(found.moved) do
+    local share, held_now = found.shares[field], found.held[string.sub(field, 2)]
+    if string.sub(field, 1, 1) ~= 'k' then
+      set[field] = share[1] > 0 and int(share[1]) .. ' ' .. int(share[2]) or nil
+    elseif held_now then
+      set[field] = int(held_now[2]) .. ' ' .. held_now[1]
+    end
+    if not set[field] then
+      gone[#gone + 1] = field
+    end
+  end
+  write(key, set)
+  for from = 1, #gone, CHUNK do
+    redis.call('HDEL', key, unpack(gone, from, math.min(from + CHUNK - 1, #gone)))
+  end
 end
 
 -- Why a frame is refused for what it says of keys; nothing if it is not.
@@ -362,17 +481,22 @@ local function unmet(frame)
   end
   local last = {}
   for _, named in ipairs(frame.names) do
-    last[named[2]] = named[3]
+    last[named[2]] = named
   end
   for _, part in ipairs(frame.parts) do
-    local found, more = tables[part.region], 0
-    for key, ends in pairs(last) do
-      if (ends == 0) ~= (found.heads[key] ~= nil) then
-        more = more + (ends == 0 and 1 or -1)
+    local found, more, most = tables[part.region], 0, KEYS_MAX
+    for key, named in pairs(last) do
+      if (named[3] == 0) ~= (found.heads[key] ~= nil) then
+        more = more + (named[3] == 0 and 1 or -1)
+        most = named[3] == 0 and not is_reserved(key) and KEYS_MAX - RESERVED or most
       end
     end
-    if more > 0 and size_of(part.region, found) + more > KEYS_MAX then
-      return 'full ' .. KEYS_MAX
+    if more > 0 and size_of(part.region, found) + more > most then
+      return 'full ' .. most .. ' 0'
+    end
+    local beyond = next(last) and beyond_share(part.region, found, last, frame.publisher)
+    if beyond then
+      return beyond
     end
   end
 end
@@ -390,6 +514,10 @@ local function name_keys(frame, names)
       found.more = found.more + (head and 1 or -1)
     end
     found.heads[key] = head
+    if not is_reserved(key) then
+      local client = client_of(frame.publisher)
+      hold(frame.region, found, key, client, head and client and value_bytes(named, frame.publisher))
+    end
     found.changed[key] = head and named[6] .. ' ' .. frame.publisher .. '\n' .. string.sub(frame.body, named[4] + 1, named[5])
       or false
   end
@@ -411,6 +539,7 @@ local function write_heads(region, found)
     redis.call('HDEL', prefix .. 'heads:' .. region, unpack(gone, from, to))
     redis.call('HDEL', prefix .. 'values:' .. region, unpack(gone, from, to))
   end
+  write_shares(region, found)
   if found.lost ~= nil and not found.is_known and next(found.changed) then
     redis.call('HSET', prefix .. 'keyed', region, '0 ' .. found.began)
   end

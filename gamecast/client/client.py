@@ -382,7 +382,7 @@ class Client:
         `PublishUncertain`, the only one after which the event may have been published.
 
         ``key``: the event sets this key of the region, or, with the payload None, deletes it. Subscribers see it in
-        `Event.key`. Raises `TooManyKeys` beyond 4,096 keys in a region.
+        `Event.key`. Raises `TooManyKeys` beyond 3,584 keys in a region.
 
         ``only_if``: publish only if the key was last set by the event at this position, as in `Receipt.position` and
         `Event.position`; None: only if it is not set. Or of some keys of the region: key → position. The ingress checks

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
@@ -17,13 +17,26 @@ from adapters.embedded.server import EmbeddedServer
 from adapters.redis.node import COPIED, STEP, RedisNode
 from sequencing.errors import OtherSideError, PlanError
 from sequencing.frames import FrameKind, LinkedFrame, PublishedFrame, StampedFrame
-from sequencing.keyed import NO_EXTRAS, Condition, Extras, Heads, Named, Part
+from sequencing.keyed import (
+    KEYS_MAX,
+    NO_EXTRAS,
+    RESERVED_KEYS,
+    SHARE_BYTES,
+    SHARE_KEYS,
+    SHARES_KEYS,
+    Condition,
+    Extras,
+    Full,
+    Heads,
+    Named,
+    Part,
+)
 from sequencing.keyspace import NodeKeys, keyspace
 from sequencing.node import Answer, Node, Opening, Verdict
 from sequencing.plan import Atom, AtomId, Plan
 
 REGIONS = ("forest", "river", "höhle 7", "%d {x}")
-PUBLISHERS = ("s1", "server with blanks")
+PUBLISHERS = ("s1", "server with blanks", "~bob", "~bob~2 %d")
 NODES = ("n1", "n2", "n3")
 RETENTION_EVENTS = 1500
 
@@ -129,7 +142,7 @@ def plans(draw: st.DrawFn, epoch: int, version: int) -> Plan:
 
 
 bodies = st.binary(max_size=12)
-KEYS = ("door", 'höhle "7"', "%d {x}")
+KEYS = ("door", 'höhle "7"', "%d {x}", "owner:troll", "@~bob")
 heads = st.sampled_from((None, (1, 1), (1, 2), (2, 1), (3, 0)))
 
 
@@ -377,6 +390,71 @@ def test_the_script_answers_and_stores_what_the_state_machine_does(
 @given(script=conversations())
 def test_a_frame_that_comes_alone_is_taken_as_among_others(shared_redis: EmbeddedServer, script: list[Any]) -> None:
     asyncio.run(play(script, shared_redis.url))
+
+
+def keyed(
+    publisher: str, first: int, keys: Iterable[str], *, size: int = 9, deletes: bool = False, region: str = "forest"
+) -> PublishedFrame:
+    """Return a frame that names keys, one an event, each with a value of some bytes."""
+    names = tuple(Named(place, key, deletes, 0, size, "17 0") for place, key in enumerate(keys))
+    return PublishedFrame(region, 1, publisher, 1, first, len(names), b"x" * max(10, size), extras=Extras(names))
+
+
+def numbered(first: int, count: int) -> list[str]:
+    return [f"k{number}" for number in range(first, first + count)]
+
+
+async def test_no_client_of_gateways_has_more_than_its_share_of_a_region(shared_redis: EmbeddedServer) -> None:
+    plan = Plan(1, 1, "overlap", {"n1": "", "n2": ""}, {"forest": ("n1",)}, ())
+    firsts: dict[str, int] = {}
+    script: list[Any] = [Install(plan)]
+    machine = Node("n1")
+    machine.install(1, 1, plan.steps("n1"))
+
+    def say(publisher: str, keys: Sequence[str], **more: Any) -> Answer:
+        """Publish a frame; what it is answered is judged here, and by the script in the end."""
+        frame = keyed(publisher, firsts.get(publisher, 1), keys, **more)
+        [answer] = machine.publish([frame])
+        if answer.verdict is Verdict.OK:
+            firsts[publisher] = frame.first + frame.count
+        script.append(Publish("n1", (frame,)))
+        return answer
+
+    def full(limit: int, what: Full) -> Answer:
+        return Answer(Verdict.FULL, (limit, what))
+
+    assert say("~bob~1", numbered(0, SHARE_KEYS - 1)).verdict is Verdict.OK
+    assert say("~bob~2", ["last"]).verdict is Verdict.OK
+    assert say("~bob~3", ["more"]) == full(SHARE_KEYS, Full.SHARE_KEYS), "all of its sessions share"
+    assert say("~bob~1", ["k1", "@~bob~1"]).verdict is Verdict.OK, "presence counts in no share"
+    assert say("~bob~1", ["k1"], deletes=True).verdict is Verdict.OK
+    assert say("~bob~3", ["more"]).verdict is Verdict.OK
+    assert say("server", ["k2", "door"]).verdict is Verdict.OK
+    assert say("~bob~3", ["still"]).verdict is Verdict.OK, "what somebody else sets is that one's"
+    assert say("~bob~3", ["door"]) == full(SHARE_KEYS, Full.SHARE_KEYS)
+    for number in range(SHARE_BYTES // 60_000):
+        assert say("~eve", [f"big-{number}"], size=60_000).verdict is Verdict.OK
+    assert say("~eve", ["big-0"], size=60_000).verdict is Verdict.OK
+    assert say("~eve", ["big"], size=60_000) == full(SHARE_BYTES, Full.SHARE_BYTES)
+    assert say("~eve", ["small"]).verdict is Verdict.OK
+    script.append(Open("n2", "n1", "forest", 1, 0))
+    client = 0
+    while (share := min(200, SHARES_KEYS - len(machine.heads["forest"].shares().held))) > 0:
+        assert say(f"~c{client}", numbered(10_000 + 1_000 * client, share)).verdict is Verdict.OK
+        client += 1
+    assert say("~new", ["x"]) == full(SHARES_KEYS, Full.SHARES_KEYS)
+    room = KEYS_MAX - RESERVED_KEYS - len(machine.heads["forest"].known)
+    assert say("server", numbered(100_000, room)).verdict is Verdict.OK
+    assert say("server", ["x"]) == full(KEYS_MAX - RESERVED_KEYS, Full.REGION)
+    assert say("~new", ["@~new"]).verdict is Verdict.OK, "who comes finds room"
+    assert say("server", [f"owner:{number}" for number in range(RESERVED_KEYS - 1)]).verdict is Verdict.OK
+    assert say("server", ["owner:more"]) == full(KEYS_MAX, Full.REGION)
+    for number in range(100):
+        say("~eve", [f"big-{number}"], deletes=True)
+    assert "seve" in machine.heads["forest"].shares().fields()
+    say("~eve", ["small"], deletes=True)
+    assert "seve" not in machine.heads["forest"].shares().fields()
+    await play(script, shared_redis.url)
 
 
 async def test_streams_are_trimmed_by_frames_that_come_alone(shared_redis: EmbeddedServer) -> None:

@@ -15,7 +15,7 @@ from gamecast.client.authority import Owners
 from gamecast.client.moving import NOTHING_MOVED, Moved, Mover
 from gamecast.client.outgoing import Outgoing
 from gamecast.testing import memory_url
-from sequencing.keyed import KEYS_MAX
+from sequencing.keyed import KEYS_MAX, RESERVED_KEYS
 from tests.events import next_event
 from tests.integration.gamecast.test_interface import Network
 from tests.integration.gamecast.test_ownership import accepted, refused, values_are
@@ -215,7 +215,9 @@ async def test_a_key_that_the_new_region_refuses_stays_in_the_old_one_and_the_au
 ) -> None:
     url = memory_url()
     async with gamecast.connect(url, name="one") as one, gamecast.connect(url, name="other") as other:
-        await asyncio.gather(*(other.publish("river", 1, key=f"x{number}") for number in range(KEYS_MAX - 1)))
+        await asyncio.gather(
+            *(other.publish("river", 1, key=f"x{number}") for number in range(KEYS_MAX - RESERVED_KEYS - 1))
+        )
         await other.subscribe("river")
         await handed(one)
         theirs = await accepted(other)

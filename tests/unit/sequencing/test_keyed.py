@@ -6,7 +6,7 @@ import pytest
 
 from sequencing.errors import Conflict, PublishUncertain, TooManyKeys
 from sequencing.frames import PublishedFrame, decode_keyed_body
-from sequencing.keyed import KEYS_MAX, NO_EXTRAS, Condition, Extras, Heads, Named, Position
+from sequencing.keyed import KEYS_MAX, NO_EXTRAS, RESERVED_KEYS, Condition, Extras, Full, Heads, Named, Position
 from sequencing.node import Answer, Node, Verdict
 from sequencing.outbox import OpenFrame, Outbox
 from sequencing.plan import Plan, Step
@@ -124,17 +124,39 @@ def test_where_heads_were_lost_a_key_is_not_taken_for_free() -> None:
 
 
 def test_a_region_that_is_full_takes_keys_that_it_has_and_as_many_as_end() -> None:
-    heads = Heads({f"k{number}": (1, number + 1) for number in range(KEYS_MAX)})
-    assert heads.has_room_for([Named(0, "k1", False)])
-    assert not heads.has_room_for([Named(0, "new", False)])
-    assert heads.has_room_for([Named(0, "k1", True), Named(1, "new", False)])
-    assert not heads.has_room_for([Named(0, "k1", True), Named(1, "new", False), Named(2, "newer", False)])
-    assert heads.has_room_for([Named(0, "new", False), Named(1, "new", True)])
+    most = KEYS_MAX - RESERVED_KEYS
+    heads, full = Heads({f"k{number}": (1, number + 1) for number in range(most)}), (most, Full.REGION)
+    assert heads.beyond([Named(0, "k1", False)]) is None
+    assert heads.beyond([Named(0, "new", False)]) == full
+    assert heads.beyond([Named(0, "k1", True), Named(1, "new", False)]) is None
+    assert heads.beyond([Named(0, "k1", True), Named(1, "new", False), Named(2, "newer", False)]) == full
+    assert heads.beyond([Named(0, "new", False), Named(1, "new", True)]) is None
+    assert heads.beyond([Named(0, "owner:troll", False), Named(1, "@bob", False)]) is None
+    assert heads.beyond([Named(0, "owner:troll", False), Named(1, "new", False)]) == full
     publisher = assigned()
     add(publisher, "a1", "x")
     publisher.take("n1")
     [refused] = publisher.answered("n1", [Answer(Verdict.FULL, (KEYS_MAX,))])
     assert isinstance(refused.error, TooManyKeys)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "said"),
+    [
+        ((4_096,), "would have more than 4,096 keys: delete"),
+        ((3_584, Full.REGION), "would have more than 3,584 keys: delete"),
+        ((256, Full.SHARE_KEYS), "more than 256 keys of '"),
+        ((1_048_576, Full.SHARE_BYTES), "more than 1,048,576 bytes of values with keys of '"),
+        ((3_072, Full.SHARES_KEYS), "more than 3,072 keys of all clients of gateways"),
+        ((8_388_608, Full.SHARES_BYTES), "more than 8,388,608 bytes of values with keys of all clients of gateways"),
+    ],
+)
+def test_too_many_keys_are_refused_with_whose_they_are(numbers: tuple[int, ...], said: str) -> None:
+    publisher = assigned()
+    add(publisher, "a1", "x")
+    publisher.take("n1")
+    [refused] = publisher.answered("n1", [Answer(Verdict.FULL, numbers)])
+    assert said in str(refused.error)
 
 
 def test_an_ingress_begins_with_what_it_is_told_and_forgets_what_others_go_on_with() -> None:

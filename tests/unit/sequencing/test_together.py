@@ -8,7 +8,7 @@ from sequencing.errors import NotTogether, PublishUncertain, Unreachable
 from sequencing.everywhere import everywhere
 from sequencing.frames import FrameKind, JointPart, LinkedFrame, PublishedFrame, joint_parts, own_number, parse_meta
 from sequencing.joint import set_name
-from sequencing.keyed import KEYS_MAX, Condition, Extras, Named, Part
+from sequencing.keyed import KEYS_MAX, RESERVED_KEYS, Condition, Extras, Full, Named, Part
 from sequencing.keyspace import link_words, linked_of
 from sequencing.node import Answer, Node, Verdict
 from sequencing.plan import Atom, AtomId, Ordering, Plan, Step
@@ -284,14 +284,15 @@ def test_an_atom_of_both_regions_numbers_each_copy() -> None:
 
 def test_a_key_needs_room_in_all_regions() -> None:
     machine = node(None, None)
-    keyed = Extras(tuple(Named(place, f"k{place}", False, end=0) for place in range(KEYS_MAX)))
-    full = PublishedFrame("b", 1, "p", 1, 1, KEYS_MAX, b"x", extras=keyed)
-    assert machine.publish([full]) == [Answer(OK, (1, KEYS_MAX))]
-    more = Extras((Named(0, "more", False, end=0),), also=(Part("b", KEYS_MAX + 1),))
-    assert machine.publish([joint(extras=more)]) == [Answer(Verdict.FULL, (KEYS_MAX,))]
+    most = KEYS_MAX - RESERVED_KEYS
+    keyed = Extras(tuple(Named(place, f"k{place}", False, end=0) for place in range(most)))
+    full = PublishedFrame("b", 1, "p", 1, 1, most, b"x", extras=keyed)
+    assert machine.publish([full]) == [Answer(OK, (1, most))]
+    more = Extras((Named(0, "more", False, end=0),), also=(Part("b", most + 1),))
+    assert machine.publish([joint(extras=more)]) == [Answer(Verdict.FULL, (most, Full.REGION))]
     assert (1, "a") not in machine.region_last
-    known = Extras((Named(0, "k7", False, end=0),), also=(Part("b", KEYS_MAX + 1),))
-    assert machine.publish([joint(extras=known)]) == [Answer(OK, (1, 1, KEYS_MAX + 1))]
+    known = Extras((Named(0, "k7", False, end=0),), also=(Part("b", most + 1),))
+    assert machine.publish([joint(extras=known)]) == [Answer(OK, (1, 1, most + 1))]
 
 
 def test_where_the_stream_of_one_copy_is_sealed_the_others_pass() -> None:
