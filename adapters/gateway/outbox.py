@@ -32,7 +32,7 @@ from adapters.gateway.refusal import Close, Code, Refusal
 from adapters.gateway.states import RegionState, keys_in, opened
 
 REPLIES_MAX = 1_024
-REPLIES_BYTES_MAX = 262_144
+REPLIES_BYTES_MAX = 131_072
 MESSAGE_BYTES = 60_000
 """The limit of clients that name none: engines drop connections over larger messages (Godot's above 65,535 bytes)."""
 

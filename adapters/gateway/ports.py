@@ -100,6 +100,7 @@ class ConnectionBounds(TypedDict):
 
     inbox_events_max: int
     inbox_bytes_max: int
+    held_bytes_max: int
     updates_max: int
     updates_bytes_max: int
 

@@ -126,6 +126,7 @@ class GatewayLimits:
         return ConnectionBounds(
             inbox_events_max=self.inbox_events_max,
             inbox_bytes_max=self.inbox_bytes_max,
+            held_bytes_max=self.inbox_bytes_max,
             updates_max=self.updates_max,
             updates_bytes_max=self.updates_bytes_max,
         )

@@ -53,6 +53,8 @@ class Limits:
     """The same in bytes of payload: sent, and about what they take when they were received."""
     held_frames_max: int = 20_000
     """Received frames of one region that wait for others; beyond it reading that region pauses."""
+    held_bytes_max: int = 64 * 1024 * 1024
+    """About the same in bytes: so many frames as large as those that came last."""
     subscribe_timeout_s: float = 30.0
     """How long ``subscribe`` waits until its regions are joined; after a timeout they stay requested."""
     publish_timeout_s: float = 10.0
@@ -97,6 +99,7 @@ class LimitOptions(TypedDict, total=False):
     updates_max: int
     updates_bytes_max: int
     held_frames_max: int
+    held_bytes_max: int
     subscribe_timeout_s: float
     publish_timeout_s: float
     retention_events: int

@@ -28,6 +28,7 @@ from typing import Any
 
 import orjson
 
+from adapters.background import keep_running
 from adapters.backoff import Backoff
 from adapters.network import Lane, Network
 from adapters.presence import DUE_MAX, PRESENT_MS, Absent
@@ -83,8 +84,8 @@ class Presences:
         """Look for others that are not heard of, until `close`."""
         if not self._tasks:
             self._tasks = [
-                asyncio.create_task(self._live(), name="gamecast presence"),
-                asyncio.create_task(self._look(), name="gamecast absence"),
+                keep_running(self._live, name="gamecast presence"),
+                keep_running(self._look, name="gamecast absence"),
             ]
 
     def require_fit(self, regions: Iterable[str], info: Any) -> None:

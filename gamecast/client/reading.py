@@ -219,9 +219,13 @@ class NodeReaders:
             reading.is_waiting
             and not (self._stopping or self._draining or reading.interrupt or reading.failed)
             and reading.turn == session.generation
-            and session.held_frames < self._limits.held_frames_max
+            and session.held_frames < self._held_max(reading)
             and self._taker.has_room_now()
         )
+
+    def _held_max(self, reading: _NodeReader) -> int:
+        """Return how many frames of a region may wait for others."""
+        return min(self._limits.held_frames_max, max(1, self._limits.held_bytes_max // reading.frame_bytes))
 
     def take_at_once(self, node: str, reading: _NodeReader, found: ReadResult) -> bool:
         """Take what has come while a read waits; return whether there is room for more."""
@@ -243,7 +247,7 @@ class NodeReaders:
                 await reading.interrupt
             finally:
                 reading.interrupt = None  # also if it raises: `_read` goes on without a wait while there is one
-        session, limits = self._session, self._limits
+        session = self._session
         if reading.turn != session.generation:
             self._turn(node, reading)
         if reading.unknown:
@@ -253,9 +257,9 @@ class NodeReaders:
             self._taker.carry_out(session.found_ends(ends))
             return None
         after: Mapping[str, Position] = reading.after
-        if session.held_frames >= limits.held_frames_max:
+        if session.held_frames >= (held_max := self._held_max(reading)):
             there = reading.after.items()
-            after = {region: place for region, place in there if session.held(region) < limits.held_frames_max}
+            after = {region: place for region, place in there if session.held(region) < held_max}
         if after:
             return await self._read_on(reading, after)
         if not reading.after:

@@ -6,6 +6,7 @@ import asyncio
 import base64
 import json
 import ssl
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import trustme
 
 from adapters.embedded.server import EmbeddedServer
 from adapters.gateway.frames import FRAMES_BEFORE_HELLO
+from adapters.gateway.outbox import REPLIES_BYTES_MAX
 from adapters.gateway.settings import parse_networks
 from adapters.gateway.tls import tls_context
 from adapters.gateway.tokens import KeyFile, Keys, mint, new_key
@@ -191,6 +193,23 @@ async def test_a_slow_client_keeps_updates_of_few_bytes(shared_redis: EmbeddedSe
         assert 100_000 < most <= 200_000
         assert sum(map(len, outbox._updates.values())) == outbox._updates_bytes
         slow.transport.resume_reading()
+
+
+async def test_a_client_that_reads_no_replies_is_not_read_from_beyond_some_bytes(shared_redis: EmbeddedServer) -> None:
+    async with (
+        running_gateway(shared_redis.url, requests_per_s=1e6, burst_requests=1_000_000) as running,
+        Socket.open(running.url, name="deaf") as deaf,
+    ):
+        [outbox] = [each._outbox for each in running.gateway.sessions if each.name == "~deaf"]  # type: ignore[attr-defined]
+        deaf.transport.pause_reading()
+        most = 0
+        with suppress(TimeoutError, ConnectionError):
+            async with asyncio.timeout(2):
+                for number in range(200_000):
+                    await deaf.say(type="ping", id=f"{number:0200}")
+                    most = max(most, outbox._replies_bytes)
+        assert REPLIES_BYTES_MAX // 2 < most <= REPLIES_BYTES_MAX + 1_000
+        deaf.transport.resume_reading()
 
 
 async def test_a_token_that_may_only_write_hears_no_positions_of_others(

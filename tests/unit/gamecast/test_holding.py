@@ -112,6 +112,22 @@ async def test_a_connection_tells_how_long_its_frames_waited() -> None:
         assert hold.longest_ms >= 50
 
 
+async def test_fewer_large_frames_may_wait_for_others_than_small_ones() -> None:
+    async with gamecast.connect(memory_url(), held_bytes_max=10_000, held_frames_max=50) as client:
+        await client.subscribe("forest")
+        readers = client._halves()[1]._readings
+        [reading] = readers._readings.values()
+
+        async def may_wait(payload: str) -> int:
+            await client.publish("forest", payload)
+            await take(client, 1)
+            return readers._held_max(reading)
+
+        assert await may_wait("small") == 50
+        assert 2 <= await may_wait("x" * 3_000) <= 3
+        assert await may_wait("x" * 50_000) == 1, "or nothing would go on"
+
+
 def test_waits_are_told_by_coarser_bounds_with_those_that_did_not_wait() -> None:
     counts = [0] * (len(EDGES_MS) + 1)
     for waited_ms in (0.4, 1.9, 4.9, 5.5, 4_000, 99_000):
