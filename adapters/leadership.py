@@ -116,6 +116,9 @@ class Control(Protocol):
     async def incarnations(self) -> tuple[int, frozenset[str]]:
         """Return the last incarnation and the names of all open connections, both of the same moment."""
 
+    async def failed(self, reason: str) -> None:
+        """Note for operators why this candidate fails, and remove what nobody can use; empty: it works again."""
+
     async def resign(self, token: str) -> None:
         """Release the lease."""
 

@@ -31,6 +31,9 @@ ASIDE_S = 5.0
 This is longer than a lease lasts and another candidate takes to try.
 """
 
+REASON_MAX = 500
+"""Characters of what is noted of a failure."""
+
 logger = logging.getLogger("gamecast.manager")
 
 
@@ -82,7 +85,9 @@ class Manager:
                     await self._turn()
                     backoff.reset()
                     outage.over()
-                    failures = 0
+                    if failures:
+                        failures = 0
+                        await self._note("")
                 except NotAllowed as error:
                     # In a secured network, users of game servers may publish and subscribe, but not lead.
                     logger.info("manager: this user may not lead: %s", error)
@@ -97,6 +102,7 @@ class Manager:
                         return
                     outage.failed(error)
                     failures += 1
+                    await self._note(f"{type(error).__name__}: {error}"[:REASON_MAX])
                     if failures >= FAILURES_MAX and self.leads and not isinstance(error, GamecastError):
                         await self._stand_aside(ASIDE_S)
                     await backoff.wait()
@@ -104,6 +110,10 @@ class Manager:
             with suppress(GamecastError):
                 await self._control.resign(self._token)
             await self._close()
+
+    async def _note(self, reason: str) -> None:
+        with suppress(GamecastError):  # it cannot be written while the control store is away, either
+            await self._control.failed(reason)
 
     async def _stand_aside(self, seconds: float | None) -> None:
         """Let other candidates lead, for good if None: a failure in this process may not occur in theirs."""

@@ -9,6 +9,7 @@ from collections.abc import Set as AbstractSet
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from adapters.background import keep_running
 from adapters.leadership import Seen
 from adapters.manager import Manager
 from adapters.network import Answered, Found, Hidden, UpdateUser
@@ -64,7 +65,7 @@ class MemoryWorld:
         self.faults = MemoryFaults(self)
         self._changed = asyncio.Event()
         self._manager = Manager(MemoryControl(self), partial(MemoryNodeOperator, self), ordering, resume_s=resume_s)
-        self._managing = asyncio.create_task(self._manager.run(), name="gamecast manager")
+        self._managing = keep_running(self._manager.run, name="gamecast manager")
 
     @property
     def cannot_plan(self) -> Exception | None:
@@ -356,6 +357,9 @@ class MemoryControl:
 
     def __init__(self, world: MemoryWorld) -> None:
         self._world = world
+
+    async def failed(self, reason: str) -> None:
+        """See `Control.failed`: nobody looks from outside."""
 
     async def look(self, token: str, lease_ms: int) -> Seen | None:
         """See `Control.look`."""

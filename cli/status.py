@@ -98,7 +98,11 @@ def _document(network: NetworkState, rates: _Rates | None, *, with_regions: bool
             "plans_behind": transition.plans_behind,
             "old_epochs": transition.old_epochs,
         },
-        "leader": {"token": network.leader or None, "lease_ends_in_ms": network.lease_ms},
+        "leader": {
+            "token": network.leader or None,
+            "lease_ends_in_ms": network.lease_ms,
+            "trouble": network.trouble or None,
+        },
         "unplaced": sorted(network.unplaced, key=natural),
         "nodes": [_node(node, rates) for node in network.nodes],
         "connections": [
@@ -197,6 +201,8 @@ def _summary(network: NetworkState) -> Iterator[str]:
         regions = counted(len(network.unplaced), "region")
         unplaced = sorted(network.unplaced, key=natural)
         yield f"No path yet for {regions} that events wait for: {printable(named(unplaced))}"
+    if network.trouble:
+        yield f"The leader fails: {printable(network.trouble)}"
     if network.leader is None:
         yield "Leader: cannot be read"
     elif not network.leader:

@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from adapters.background import keep_running
 from adapters.embedded.replicated import ReplicatedServers
 from adapters.embedded.server import EmbeddedServers
 from adapters.leadership import RESUME_S
@@ -79,7 +80,7 @@ class EmbeddedNetwork(RedisNetwork):
                 await self._servers.stop_async()
                 raise
         if self.replicated is not None:
-            self._keeping = asyncio.create_task(self.replicated.keep(), name="gamecast keep servers")
+            self._keeping = keep_running(self.replicated.keep, name="gamecast keep servers")
         self._begin_at(self.url_of("manager"))
         self._is_private = True
         self._started = True

@@ -53,13 +53,17 @@ local function lives(who, ttl_ms)
   redis.call('ZADD', alive, string.format('%.0f', now_ms + tonumber(ttl_ms)), who)
 end
 
+-- What wakes somebody is no reason to fail: the leader looks by itself, too, and removes what hinders this.
 local function told(who)
-  redis.call('XADD', asked, 'MAXLEN', '=', 1, '*', 'by', who)
+  redis.pcall('XADD', asked, 'MAXLEN', '=', 1, '*', 'by', who)
 end
 
 local function note(...)
   local number = redis.call('HINCRBY', incarnations, NOTED, 1)
-  redis.call('XADD', changes, 'MAXLEN', '~', CHANGES_MAX, string.format('%.0f-0', number), ...)
+  local noted = redis.pcall('XADD', changes, 'MAXLEN', '~', CHANGES_MAX, string.format('%.0f-0', number), ...)
+  if type(noted) == 'table' and noted.err then
+    told('') -- the leader misses this number, and reads what all want
+  end
 end
 
 -- The next one of each is left for others, who may have to say that its connection has left. Of all names together, so that none has to be kept. What a name had of its own, as they once had, is below it.
@@ -68,7 +72,7 @@ local function next_incarnation(after)
   if own then
     redis.call('HDEL', incarnations, name)
   end
-  local known = math.max(after, tonumber(own or 0))
+  local known = math.max(after, tonumber(own or '') or 0)
   return drawn > known and drawn or redis.call('HINCRBY', incarnations, '', known + 2 - drawn)
 end
 
@@ -94,7 +98,7 @@ end
 if verb == 'introduce' then
   local incarnation = next_incarnation(0)
   if redis.call('HSET', connections, name, incarnation) == 0 then
-    redis.call('XADD', superseded, 'MAXLEN', '=', SUPERSEDED_MAX, '*', name, incarnation)
+    redis.pcall('XADD', superseded, 'MAXLEN', '=', SUPERSEDED_MAX, '*', name, incarnation)
   end
   redis.call('ZREM', gone, name)
   redis.call('HSET', boxes, name, ARGV[4])
@@ -223,7 +227,7 @@ if verb == 'place' then
   end
   if #wanted < #ARGV - 5 then
     -- Others have them: that was no news for this process.
-    redis.call('XADD', box .. ARGV[5], 'MAXLEN', '=', 1, '*', '', '')
+    redis.pcall('XADD', box .. ARGV[5], 'MAXLEN', '=', 1, '*', '', '')
     redis.call('PEXPIRE', box .. ARGV[5], BOX_MS)
   end
   if #wanted > 0 and redis.call('SADD', published, unpack(wanted)) > 0 then

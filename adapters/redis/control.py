@@ -102,6 +102,8 @@ class RedisControl:
     async def has_lost(self, connection: int, born: bytes) -> bool:
         """Return whether the control Redis lost data since a connection was introduced."""
         last, now = await self._connection.call("HMGET", ControlKeys.incarnations, "", BORN)
+        if last is not None and not last.isdigit():  # the leader replaces it by a larger number
+            return bool(now != born)
         return bool(now != born or int(last or 0) < connection)
 
     async def is_led(self) -> bool:
@@ -201,7 +203,7 @@ class RedisControl:
 
     async def expected(self) -> frozenset[Pair]:
         """Return all declared overlaps."""
-        return read_overlaps(await self._connection.call("SMEMBERS", ControlKeys.expected))
+        return read_overlaps(await self._connection.call("SMEMBERS", ControlKeys.expected))[0]
 
     async def doubt(self, name: str, node: str, run: str) -> None:
         """Report that a node has lost something in a run of its server, however it is registered."""
@@ -222,7 +224,7 @@ class RedisControl:
     async def probe_addresses(self) -> dict[str, bytes]:
         """See `Network.probe_addresses`."""
         found = await self._connection.call("HGETALL", ControlKeys.probes)
-        return {name.decode(): text for name, text in pairs(found)}
+        return {name.decode(errors="replace"): text for name, text in pairs(found)}
 
     async def newest(self, turn: Turn = ALONE) -> Record | None:
         """Return what was announced last, without what it counts for whom; ``turn``: as in `plans`."""
@@ -277,8 +279,9 @@ class RedisControl:
             else:
                 replies = [await self._connection.call("XREAD", "BLOCK", block_ms, *reading)]
         found = {key.decode(): entries for reply in replies for key, entries in reply or ()}
-        for _, (name, incarnation) in found.get(ControlKeys.superseded, ()):
-            self.superseded[name.decode()] = int(incarnation)
+        for _, (name, incarnation, *_) in found.get(ControlKeys.superseded, ()):
+            if incarnation.isdigit():  # any client may write something else
+                self.superseded[name.decode(errors="replace")] = int(incarnation)
         texts = [fields[1] for _, fields in found.pop(ControlKeys.news, ())]
         self._seen |= {key: entries[-1][0] for key, entries in found.items()}
         return await self._told(texts, after, turn, is_together=at_box)

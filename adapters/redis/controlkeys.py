@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from adapters.redis.past import PAST
 
 
@@ -39,11 +41,23 @@ class ControlKeys:
     boxes = "gamecast:{control}:boxes"
     present = "gamecast:{control}:present"
     woken = "gamecast:{control}:woken"
+    trouble = "gamecast:{control}:trouble"
     of_connections = (
         *(published, asked, changes, incarnations, connections, alive, expected, gone, sole, said),
         *(superseded, boxes),
     )
     """Of control.lua. It is given `connections` and names the others from that, as leading.lua does from `state`."""
+    types: Mapping[str, str] = {
+        **dict.fromkeys((state, regions, atoms, heard, incarnations, connections, nodes, probes), "hash"),
+        **dict.fromkeys((led, doubted, seen_runs, proposal, said, boxes), "hash"),
+        **dict.fromkeys((plan, lease, looked, sole, trouble), "string"),
+        **dict.fromkeys((news, asked, changes, past, superseded, woken), "stream"),
+        **dict.fromkeys((published, ordered, lossy, expected), "set"),
+        **dict.fromkeys((alive, gone, present), "zset"),
+    }
+    """Key → its type in Redis; with another type, nobody can use it."""
+    of_plans = frozenset((state, plan, regions, atoms, heard, ordered, nodes, lossy))
+    """What only leaders write, and cannot go on without: they remove none of it."""
 
     @staticmethod
     def rows(name: str) -> str:

@@ -93,6 +93,9 @@ def _leading(examined: Examination) -> Iterator[Finding]:
         )
     elif network.leader:
         yield Finding("ok", "leader", f"{network.leader} leads")
+    if network.trouble:
+        advice = "its log (gamecast.manager) has more; a key that it names has something that another program wrote"
+        yield Finding("problem", "leader", f"it fails: {network.trouble}", advice)
     there = sum(each.alive for each in network.connections)
     if there and examined.first.leader == network.leader == "":
         seen = f"no leader is running, although {counted(there, 'connection')} {'is' if there == 1 else 'are'} open"

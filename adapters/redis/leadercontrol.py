@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
+from math import inf
 from typing import Any
 
 from adapters.leadership import LEASE_MS, Seen
@@ -17,12 +19,14 @@ from adapters.redis.controlkeys import ControlKeys
 from adapters.redis.lease import LeaseWatch
 from adapters.redis.ledger import Ledger
 from adapters.redis.past import PAST_KEPT_MS, past_document
-from adapters.redis.rows import pairs, read_interests, read_standings
+from adapters.redis.rows import pairs, read_interests, read_overlaps, read_standings
 from adapters.urls import own_options, redacted
-from sequencing.errors import NoLeader, PlanError, UsageError
+from sequencing.errors import InvalidName, NoLeader, PlanError, UsageError
 from sequencing.names import check_node_name
 from sequencing.plan import Plan
-from sequencing.record import Interest, Record
+from sequencing.record import Interest, Pair, Record
+
+logger = logging.getLogger("gamecast.manager")
 
 LEADING = Script.beside(__file__, "leading.lua")
 
@@ -34,6 +38,12 @@ Then no connection is declared disconnected.
 
 LATE_S_MAX = 2.0
 """How much longer than asked a leader waits for interests: Redis blocks by a clock that may be set back meanwhile."""
+
+MEND_EVERY_S = 1.0
+"""How often a leader looks for keys that nobody can use: joins may fail for so long."""
+
+TROUBLE_MS = 10_000
+"""How long it is known that a candidate failed: longer than it takes to fail again."""
 
 NAMES_MAX = 1_000
 """What concerns more names wakes everybody."""
@@ -52,12 +62,16 @@ class LeaderControl(RedisControl):
         self._ledger = Ledger()
         self._using = asyncio.Lock()
         """Held for what reads or writes the ledger."""
+        self._mend_at_s = inf
+        """When the types of all keys are looked at next, by the monotonic clock: while it leads."""
         self._waiting = RedisConnection(url, SOLE_NODE)
         """Blocks until there is a new request."""
 
     async def look(self, token: str, lease_ms: int) -> Seen | None:
         """See `Control.look`."""
         async with self._using:
+            if time.monotonic() >= self._mend_at_s:
+                await self._mend()
             return await self._look(token, lease_ms)
 
     async def _look(self, token: str, lease_ms: int) -> Seen | None:
@@ -66,13 +80,16 @@ class LeaderControl(RedisControl):
         leads, *rest = await self._lead("look", token, lease_ms, BLIND_MS, TTL_MS, stale, known.noted)
         if not leads:
             self._watch.refused(rest[0], time.monotonic())
+            self._mend_at_s = inf
             return None
+        self._mend_at_s = min(self._mend_at_s, time.monotonic() + MEND_EVERY_S)
         self._watch.forget()
         number, noted, changes, asked, nodes, lossy, expected, taken, doubted, is_sole, connections, is_old = rest[:-1]
         if is_old:
             raise PlanError(wire_message(LAST_WIRE_BEFORE))
         is_known = not taken and int(number) == known.number and int(noted) >= known.noted
-        if not is_known or not known.take(changes):
+        is_missing = not changes and int(noted) > known.noted  # it could not be noted, see control.lua
+        if not is_known or is_missing or not known.take(changes):
             self._ledger = known = await self._load(int(noted))
         touched, known.touched = known.touched, set()
         announced = known.announced.plan if known.announced is not None else None
@@ -82,15 +99,15 @@ class LeaderControl(RedisControl):
             known.unplaced(),
             (announced.epoch, announced.version) if announced is not None else (0, 0),
             f"{asked.decode()} {known.noted}-0",
-            {name.decode(): url.decode() for name, url in sorted(pairs(nodes))} or {SOLE_NODE: ""},
-            frozenset(name.decode() for name in lossy),
+            dict(map(_registered, sorted(pairs(nodes)))) or {SOLE_NODE: ""},
+            frozenset(map(_text, lossy)),
             int(expected),
             bool(taken),
-            {name.decode(): run.decode() for name, run in pairs(doubted)},
+            {_text(name): _text(run) for name, run in pairs(doubted)},
             frozenset(touched) if touched is not None else None,
             bool(is_sole),
             int(connections),
-            rest[-1].decode(errors="replace"),
+            _text(rest[-1]),
         )
 
     async def asked(self, after: str, *, block_ms: int) -> None:
@@ -184,7 +201,7 @@ class LeaderControl(RedisControl):
             proposal, plan = await self._connection.call("HMGET", ControlKeys.proposal, "id", "plan")
         if proposal is None or plan is None:
             return None
-        return proposal.decode(errors="replace"), Plan.from_json(plan)
+        return _text(proposal), Plan.from_json(plan)
 
     async def answer(self, token: str, proposal: str, answer: str) -> bool:
         """See `Control.answer`."""
@@ -195,7 +212,7 @@ class LeaderControl(RedisControl):
         """See `Control.runs_seen`."""
         async with self._using:
             found = await self._connection.call("HGETALL", ControlKeys.seen_runs)
-        return {name.decode(): run.decode() for name, run in zip(found[::2], found[1::2], strict=True)}
+        return {_text(name): _text(run) for name, run in pairs(found)}
 
     async def note_runs(self, token: str, runs: Mapping[str, str]) -> bool:
         """See `Control.note_runs`."""
@@ -204,6 +221,34 @@ class LeaderControl(RedisControl):
                 return False
             self._ledger.number += 1
             return True
+
+    async def expected(self) -> frozenset[Pair]:
+        """See `Control.expected`. What nobody can have declared is removed: the leader compares how many there are."""
+        members = await self._connection.call("SMEMBERS", ControlKeys.expected)
+        found, spoiled = read_overlaps(members)
+        if spoiled:
+            logger.warning("%s: removed what names no two regions: %.200r", ControlKeys.expected, spoiled)
+            await self._connection.call("SREM", ControlKeys.expected, *spoiled[:REGIONS_MAX])
+        return found
+
+    async def failed(self, reason: str) -> None:
+        """See `Control.failed`."""
+        async with self._using:
+            if not reason:
+                await self._connection.call("DEL", ControlKeys.trouble)
+                return
+            await self._connection.call("SET", ControlKeys.trouble, reason, "PX", TROUBLE_MS)
+            await self._mend(with_names=True)
+
+    async def _mend(self, *, with_names: bool = False) -> None:
+        """Remove what nobody can use from the control keys; ``with_names``: also from those of each connection."""
+        self._mend_at_s = time.monotonic() + MEND_EVERY_S
+        types = ((key, kind) for key, kind in ControlKeys.types.items() if key not in ControlKeys.of_plans)
+        removed = [*pairs(await self._lead("mend", int(with_names), *chain.from_iterable(types)))]
+        for key, was in removed:
+            logger.warning("removed %s: another program has written there; it was %s", _text(key), _text(was))
+        if removed:
+            self._ledger = Ledger()
 
     async def resign(self, token: str) -> None:
         """Release the lease."""
@@ -278,6 +323,19 @@ class LeaderControl(RedisControl):
 
     async def _lead(self, *arguments: Any) -> Any:
         return await self._connection.run(LEADING, (ControlKeys.state,), *arguments)
+
+
+def _registered(node: tuple[bytes, bytes]) -> tuple[str, str]:
+    name, url = map(_text, node)
+    try:
+        own_options(url)
+        return check_node_name(name), url
+    except (InvalidName, UsageError, ValueError) as error:
+        raise PlanError(f"{ControlKeys.nodes}: {error}") from error
+
+
+def _text(told: bytes) -> str:
+    return told.decode(errors="replace")
 
 
 def _number(record: Record) -> tuple[int, int]:

@@ -12,6 +12,8 @@
 --                                                 → 1 if they were carried out, all at once
 --    or 'answer', token, id of a proposal, answer
 --    or 'past', token, id of a plan (epoch-version), how long to keep it in ms, what it ends (see past.py), regions
+--    or 'mend', '1' if the keys of each name are looked at, too, then keys and types
+--                                                 → of what nobody can use, and is removed: key, and what it was
 --    or 'resign', token.
 --
 -- A leader is fenced by its token: without the lease it can write nothing, nor without knowing what was
@@ -37,6 +39,9 @@ local CHANGES_A_LOOK = 2000
 local GONE_MAX = 10000
 -- So many plans of the past are forgotten in one call: more than are added.
 local FORGET_MAX = 100
+local TYPES = { SADD = 'set', SREM = 'set', HSET = 'hash', HDEL = 'hash', XADD = 'stream' }
+-- Numbers with more digits are not exact in Lua.
+local DIGITS_MAX = 15
 -- So long a proposal waits for an answer, and its answer for who proposed.
 local PROPOSAL_MS = 600000
 local verb = ARGV[1]
@@ -48,9 +53,18 @@ local function newest(stream)
   return entry and entry[1] or '0-0'
 end
 
+-- A process may have written there what it wants. So what hinders that is removed.
+local function wake(stream)
+  local added = redis.pcall('XADD', stream, 'MAXLEN', '=', 1, '*', '', '')
+  if type(added) == 'table' and added.err then
+    redis.call('DEL', stream)
+    redis.call('XADD', stream, 'MAXLEN', '=', 1, '*', '', '')
+  end
+end
+
 local function forget(who)
   local number = redis.call('HINCRBY', incarnations, NOTED, 1)
-  redis.call('XADD', changes, 'MAXLEN', '~', CHANGES_MAX, string.format('%.0f-0', number), 'gone', who)
+  redis.pcall('XADD', changes, 'MAXLEN', '~', CHANGES_MAX, string.format('%.0f-0', number), 'gone', who)
   redis.call('HDEL', connections, who)
   redis.call('HDEL', boxes, who)
   redis.call('ZREM', alive, who)
@@ -85,6 +99,61 @@ if verb == 'propose' then
   return 'ok'
 end
 
+if verb == 'mend' then
+  local removed = {}
+  local now = string.format('%.0f', now_ms)
+  local function remove(key, was)
+    redis.call('DEL', key)
+    if key == incarnations then
+      redis.call('HSET', incarnations, '', now) -- larger than all before
+    end
+    removed[#removed + 1], removed[#removed + 2] = key, was
+  end
+  local function mend(key, wanted)
+    local found = redis.call('TYPE', key).ok
+    if found ~= 'none' and found ~= wanted then
+      remove(key, 'a ' .. found .. ' and not a ' .. wanted)
+    end
+  end
+  -- A number that nobody can count on from. As it is then, it is larger than any that was counted.
+  local function mend_number(hash, field, instead)
+    local text = redis.call('HGET', hash, field)
+    if text and not (string.match(text, '^%d+$') and #text <= DIGITS_MAX) then
+      redis.call('HSET', hash, field, instead)
+      removed[#removed + 1], removed[#removed + 2] = hash, 'no number: ' .. string.sub(text, 1, 40)
+    end
+  end
+  for place = 3, #ARGV, 2 do
+    mend(ARGV[place], ARGV[place + 1])
+  end
+  if ARGV[2] == '1' then
+    for _, who in ipairs(redis.call('HKEYS', all_said)) do
+      mend(all_rows .. who, 'hash')
+    end
+    local heard = redis.pcall('HKEYS', prefix .. 'heard')
+    for _, who in ipairs(heard.err and {} or heard) do
+      mend(prefix .. 'counted:' .. who, 'set')
+    end
+  end
+  mend_number(incarnations, '', now)
+  mend_number(incarnations, NOTED, now)
+  mend_number(led, 'pulse', now)
+  if redis.call('TYPE', state).ok == 'hash' then
+    mend_number(state, 'number', now)
+  end
+  -- After these ids, no more can be added.
+  for _, stream in ipairs({ asked, woken, prefix .. 'superseded', changes }) do
+    if #string.match(newest(stream), '^%d+') > DIGITS_MAX then
+      remove(stream, 'a stream with a last id of ' .. newest(stream))
+    end
+  end
+  local noted = tonumber(redis.call('HGET', incarnations, NOTED) or 0)
+  if tonumber(string.match(newest(changes), '^%d+')) > noted then
+    remove(changes, 'a stream with a last id of ' .. newest(changes))
+  end
+  return removed
+end
+
 local token, leader = ARGV[2], redis.call('GET', lease)
 
 if verb == 'look' or verb == 'keep' then
@@ -105,7 +174,7 @@ if verb == 'look' or verb == 'keep' then
     return { 0, pulse or '' }
   end
   -- While nobody looked, because nobody could, nobody could be heard either; a clock that jumped ahead looks the same.
-  local missed_ms = now_ms - tonumber(redis.call('GET', looked) or now_ms)
+  local missed_ms = now_ms - (tonumber(redis.call('GET', looked) or '') or now_ms)
   if missed_ms > tonumber(ARGV[4]) then
     for _, who in ipairs(redis.call('ZRANGE', alive, 0, -1)) do
       redis.call('ZINCRBY', alive, missed_ms, who)
@@ -118,7 +187,7 @@ if verb == 'look' or verb == 'keep' then
     redis.call('ZADD', alive, latest_ms, who)
   end
   for _, who in ipairs(redis.call('ZRANGEBYSCORE', alive, '-inf', now_ms)) do
-    redis.call('ZADD', gone, redis.call('HGET', connections, who) or 0, who)
+    redis.call('ZADD', gone, tonumber(redis.call('HGET', connections, who) or '') or 0, who)
     forget(who)
   end
   redis.call('ZREMRANGEBYRANK', gone, 0, -GONE_MAX - 1)
@@ -163,6 +232,20 @@ if verb == 'write' then
   end
   local concerned = tonumber(ARGV[4])
   local place = 5 + math.max(0, concerned)
+  -- All or nothing: what could not be carried out half way, is not begun.
+  local checked = {}
+  while ARGV[place] do
+    local key, wanted = ARGV[place + 2], TYPES[ARGV[place + 1]]
+    if wanted and not checked[key] then
+      local found = redis.call('TYPE', key).ok
+      if found ~= 'none' and found ~= wanted then
+        return redis.error_reply('WRONGTYPE ' .. key .. ' is a ' .. found .. ' and not a ' .. wanted)
+      end
+      checked[key] = true
+    end
+    place = place + tonumber(ARGV[place]) + 1
+  end
+  place = 5 + math.max(0, concerned)
   while ARGV[place] do
     local last = place + tonumber(ARGV[place])
     local done = redis.call(unpack(ARGV, place + 1, last))
@@ -172,14 +255,14 @@ if verb == 'write' then
     place = last + 1
   end
   if concerned < 0 then
-    redis.call('XADD', woken, 'MAXLEN', '=', 1, '*', '', '')
+    wake(woken)
   end
   local seen = {}
   for at = 5, 4 + concerned do
     local waits_at = redis.call('HGET', boxes, ARGV[at])
     if waits_at and not seen[waits_at] then
       seen[waits_at] = true
-      redis.call('XADD', box .. waits_at, 'MAXLEN', '=', 1, '*', '', '')
+      wake(box .. waits_at)
       redis.call('PEXPIRE', box .. waits_at, BOX_MS)
     end
   end

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -72,16 +73,21 @@ class Ledger:
 
         No other candidate may write meanwhile. What connections tell meanwhile is noted, and read again.
         """
-        state = dict(pairs(await call("HGETALL", ControlKeys.state)))
-        self.announced = announced = await read_announced(pipeline)
+        with _reading(ControlKeys.state):
+            state = dict(pairs(await call("HGETALL", ControlKeys.state)))
+            number = int(state.get(b"number", b"0"))
+        with _reading(f"{ControlKeys.plan}, {ControlKeys.regions} or {ControlKeys.atoms}"):
+            self.announced = announced = await read_announced(pipeline)
         if (head := state.get(b"head")) is not None:
-            standings = await read_standings(call, pipeline)
+            with _reading(ControlKeys.heard):
+                standings = await read_standings(call, pipeline)
             expected = await call("SMEMBERS", ControlKeys.ordered)
-            self.record, self.announced = _read_record(head, state, announced, standings, expected)
+            with _reading(ControlKeys.state):
+                self.record, self.announced = _read_record(head, state, announced, standings, expected)
         await self.read_interests(call, pipeline)
         members = await call("SMEMBERS", ControlKeys.published)
         self.published = {name for name, _ in readable(((name, b"") for name in members), check_wish, _warn)}
-        self.noted, self.number = noted, int(state.get(b"number", b"0"))
+        self.noted, self.number = noted, number
 
     async def read_interests(self, call: Call, pipeline: Pipeline) -> dict[str, Interest]:
         """Read what connections want, and return it."""
@@ -218,7 +224,7 @@ def _read_record(
             abandoned=tuple(changed(base, each) for each in document.get("abandoned", ())),
             next_atom=int(document["next_atom"]),
             ended={node: tuple((str(r), int(e)) for r, e in streams) for node, streams in ended.items()},
-            expected=read_overlaps(expected),
+            expected=read_overlaps(expected)[0],
             leaving={name: frozenset(regions) for name, regions in document.get("leaving", {}).items()},
         )
         saved = with_people(saved, standings)
@@ -284,6 +290,15 @@ async def read_underway(call: Call) -> Underway | None:
         return Underway(int(plan["epoch"]), int(plan["version"]), len(behind), ending)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise PlanError(f"this is not the state of a gamecast network: {error!r}") from error
+
+
+@contextmanager
+def _reading(key: str) -> Iterator[None]:
+    """Name the key that cannot be read."""
+    try:
+        yield
+    except (PlanError, ValueError) as error:
+        raise PlanError(f"{key}: {error}") from error
 
 
 def _warn(name: str, error: Exception) -> None:

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from adapters.background import keep_running
 from adapters.leadership import RESUME_S, Control, NodeOperator
 from adapters.manager import Manager
 from adapters.network import UpdateUser
@@ -112,7 +113,7 @@ class RedisNetwork(ControlClient):
         """
         lacks = first_missing("planner", "leading a network of several nodes")
         self._manager = Manager(control, self._operator, self._ordering, resume_s=self._resume_s, lacks=lacks)
-        self._managing = asyncio.create_task(self._manager.run(), name="gamecast manager")
+        self._managing = keep_running(self._manager.run, name="gamecast manager")
 
     def _operator(self) -> NodeOperator:
         from adapters.redis.operating import RedisNodeOperator  # only a leader needs it

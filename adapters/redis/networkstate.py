@@ -133,6 +133,8 @@ class NetworkState:
     unread: tuple[str, ...] = ()
     has_moved: bool = False
     waited_s: float = 0.0
+    trouble: str = ""
+    """Why a leader candidate failed in the last `TROUBLE_MS` of `adapters.redis.leadercontrol`."""
 
 
 def without_egress(network: NetworkState) -> AbstractSet[str]:

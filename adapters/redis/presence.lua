@@ -55,8 +55,13 @@ elseif verb == 'end' then
     redis.call('ZADD', present, '0', member)
   end
 elseif verb == 'due' then
-  local known = redis.call('HMGET', all, LOOKED, SINCE)
-  local looked, since = tonumber(known[1] or 0), tonumber(known[2] or 0)
+  local known = redis.pcall('HMGET', all, LOOKED, SINCE)
+  if known.err then -- another program has written there
+    redis.call('DEL', all)
+    known = {}
+  end
+  local looked = tonumber(known[1] or '') or 0
+  local since = math.min(tonumber(known[2] or '') or 0, now_ms)
   if now_ms < looked then
     since = now_ms
     local latest = now_ms + tonumber(ARGV[6])
@@ -72,7 +77,11 @@ elseif verb == 'due' then
   end
   local found = {}
   for _, who in ipairs(redis.call('ZRANGEBYSCORE', present, '-inf', '(' .. now_ms, 'LIMIT', 0, ARGV[3])) do
-    redis.call('HSET', all .. who, GONE, '1')
+    local marked = redis.pcall('HSET', all .. who, GONE, '1')
+    if type(marked) == 'table' and marked.err then
+      redis.call('DEL', all .. who)
+      redis.call('HSET', all .. who, GONE, '1')
+    end
     redis.call('ZADD', present, string.format('%.0f', now_ms + tonumber(ARGV[4])), who)
     found[#found + 1] = { who, redis.call('HGETALL', all .. who) }
   end

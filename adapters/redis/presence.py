@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import re
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from itertools import chain
 from typing import Any
 
@@ -12,8 +15,14 @@ from adapters.redis.connection import Script
 from adapters.redis.control import RedisControl
 from adapters.redis.controlkeys import ControlKeys
 from adapters.redis.rows import pairs
+from sequencing.errors import InvalidName
+from sequencing.names import check_connection_name, check_region
 
 PRESENCE = Script.beside(__file__, "presence.lua")
+_log = logging.getLogger("gamecast")
+
+_NUMBER = re.compile(r"[1-9][0-9]{0,14}")
+"""An incarnation: with more digits, scripts could not count with it."""
 _GONE, _INCARNATION = "\n", "\n\n"
 
 
@@ -45,15 +54,18 @@ class RedisPresence:
 
     async def due(self) -> list[Absent]:
         """See `Presence.due`."""
-        found = []
         asked = DUE_MAX, PRESENT_MS // 4, PRESENT_MS // 2, PRESENT_MS
-        for member, fields in await self._run("due", "", *asked):
-            name, _, incarnation = member.decode().partition("\n")
-            known = {key.decode(): value.decode() for key, value in pairs(fields)}
-            last = int(known.pop(_INCARNATION, incarnation))
-            known.pop(_GONE, None)
-            found.append(Absent(name, int(incarnation), last, known))
-        return found
+        while True:
+            due = await self._run("due", "", *asked)
+            found = []
+            for member, fields in due:
+                try:
+                    found.append(read_absent(member, dict(pairs(fields))))
+                except (ValueError, InvalidName) as error:
+                    _log.warning("%s: removed %.200r, which is no connection: %s", ControlKeys.present, member, error)
+                    await self._run("ended", member)
+            if found or len(due) < DUE_MAX:
+                return found
 
     async def ended(self, absent: Absent) -> None:
         """See `Presence.ended`."""
@@ -62,3 +74,22 @@ class RedisPresence:
     async def _run(self, *arguments: Any) -> Any:
         async with self._turn:
             return await self._control.run(PRESENCE, (ControlKeys.present,), *arguments)
+
+
+def read_absent(member: bytes, fields: Mapping[bytes, bytes]) -> Absent:
+    """Return what is registered of a connection, without the regions that have no region's name.
+
+    Raises `ValueError` and `InvalidName` for what no connection has written.
+    """
+    name, _, number = member.decode().partition("\n")
+    if not _NUMBER.fullmatch(number):
+        raise ValueError(f"{number[:40]!r} is no incarnation")
+    incarnation = int(number)
+    last = fields.get(_INCARNATION.encode(), b"").decode()
+    regions: dict[str, str] = {}
+    for region, position in fields.items():
+        with suppress(ValueError, InvalidName):
+            regions[check_region(region.decode())] = position.decode()
+    return Absent(
+        check_connection_name(name), incarnation, int(last) if _NUMBER.fullmatch(last) else incarnation, regions
+    )

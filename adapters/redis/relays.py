@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Mapping
 
+from adapters.background import keep_running
 from adapters.backoff import Backoff
 from adapters.outage import Outage
 from adapters.redis.network import RedisNetwork
@@ -33,7 +34,7 @@ class RedisRelays:
 
     def start(self) -> None:
         """Begin to follow the plans."""
-        self._task = asyncio.create_task(self._follow(), name="gamecast relays")
+        self._task = keep_running(self._follow, name="gamecast relays")
 
     async def stop(self) -> None:
         """Stop all relays, each after its current transfer."""

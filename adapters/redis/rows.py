@@ -102,10 +102,17 @@ def pairs(flat: Sequence[bytes]) -> Iterable[tuple[bytes, bytes]]:
     return zip(flat[::2], flat[1::2], strict=True)
 
 
-def read_overlaps(members: Iterable[bytes]) -> frozenset[Pair]:
-    """Return declared overlaps, as they are stored."""
-    found = (member.decode().partition("\n") for member in members)
-    return frozenset((one, other) for one, _, other in found)
+def read_overlaps(members: Iterable[bytes]) -> tuple[frozenset[Pair], list[bytes]]:
+    """Return declared overlaps, as they are stored, and the members that are none: any client may write one."""
+    found: set[Pair] = set()
+    spoiled: list[bytes] = []
+    for member in members:
+        try:
+            one, other = map(check_region, member.decode().split("\n"))
+            found.add((one, other))
+        except (ValueError, InvalidName):  # of another encoding, or not two
+            spoiled.append(member)
+    return frozenset(found), spoiled
 
 
 async def _pages(

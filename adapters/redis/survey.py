@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Mapping
 from dataclasses import replace
+from math import isfinite
 
 from adapters.redis.announced import read_announced, with_people
 from adapters.redis.control import SOLE_NODE, TTL_MS
@@ -85,6 +86,8 @@ async def survey(url: str, *, regions: bool = False, node_answer_s_max: float | 
             regions=await reader.regions(plan) if regions and plan is not None else (),
             waited_s=time_waited_s,
         )
+        state = replace(state, trouble=text(await control.ask("GET", ControlKeys.trouble) or b""))
+        await _note_types(control)
         now = await _published(control)  # last, so that everything read before belongs to that plan, or to a later one
         has_moved = now is not None and (plan is None or _number(now.plan) != _number(plan))
         return replace(state, unread=tuple(dict.fromkeys(control.unread)), has_moved=has_moved)
@@ -103,9 +106,19 @@ async def _published(control: ServerProbe) -> Record | None:
         if record is None or record.plan.sole:
             return record
         return with_people(record, await read_standings(control.scan, control.ask_each))
-    except PlanError as error:
-        control.unread.append(f"the newest plan: {error}")
+    except (PlanError, ValueError) as error:
+        control.unread.append(
+            f"the newest plan ({ControlKeys.plan}, {ControlKeys.regions}, {ControlKeys.atoms}): {error}"
+        )
         return None
+
+
+async def _note_types(control: ServerProbe) -> None:
+    """Note the keys that have a type that nobody can use."""
+    found = await control.ask_each([("TYPE", key) for key in ControlKeys.types])
+    for (key, wanted), kind in zip(ControlKeys.types.items(), found, strict=True):
+        if kind and text(kind) not in {wanted, "none"}:
+            control.unread.append(f"{key} is a {text(kind)} and not a {wanted}")
 
 
 async def _transition(control: ServerProbe, published: Plan | None) -> TransitionState | None:
@@ -154,7 +167,7 @@ async def _connections(
     control: ServerProbe, published: Record | None, interests: Mapping[str, Interest]
 ) -> tuple[ConnectionState, ...]:
     alive = {
-        text(name): int(float(until))
+        text(name): round(float(until)) if isfinite(float(until)) else 0
         for name, until in pairs(await control.ask("ZRANGE", ControlKeys.alive, 0, -1, "WITHSCORES") or ())
     }
     introduced = {

@@ -18,6 +18,7 @@ from typing import Any
 import hiredis
 from redis import exceptions
 
+from adapters.background import keep_running
 from adapters.backoff import Backoff
 from adapters.network import UpdateUser
 from adapters.redis.places import connection_to, places_of
@@ -165,7 +166,7 @@ class _Connected:
         self._wire: Wire | None = None
         self._broken = asyncio.Event()
         self._is_logged = False
-        self._task = asyncio.create_task(self._run(), name=f"gamecast updates {what} {node}")
+        self._task = keep_running(self._run, name=f"gamecast updates {what} {node}")
 
     def stop(self) -> None:
         """End soon."""

@@ -10,6 +10,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
 
+from adapters.background import keep_running
 from adapters.network import Answered
 from adapters.redis.deadline import Overdue
 from adapters.redis.node import RedisNode
@@ -138,7 +139,7 @@ class SharedIngress:
 
     def _begin_to_serve(self) -> None:
         if not self._under_way and (self._serving is None or self._serving.done()):
-            self._serving = asyncio.create_task(self._serve(), name=f"gamecast shared publish {self.name}")
+            self._serving = keep_running(self._serve, name=f"gamecast shared publish {self.name}")
 
     async def _serve(self) -> None:
         while self._offers:

@@ -15,6 +15,7 @@ from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Generic, Literal, TypeVar
 
+from adapters.background import keep_running
 from adapters.backoff import Backoff
 from adapters.network import UpdateUser
 from adapters.redis.announced import Told, Viewpoint
@@ -172,7 +173,7 @@ class SharedNews:
         """Name → incarnation, of connections of this process that others have superseded."""
         self.restarts: list[NetworkRestarted] = []
         """The times at which the control Redis lost what it had announced."""
-        self._task = asyncio.create_task(self._run(), name="gamecast shared news")
+        self._task = keep_running(self._run, name="gamecast shared news", on_failure=self._fail)
 
     def after(self, place: Place | None) -> list[Told] | None:
         """Return what was announced after a plan, in order, or the newest of all; None if that is not kept here."""
@@ -237,6 +238,10 @@ class SharedNews:
                     self.superseded[name] = incarnation
                     view.wake(self.latest)
 
+    def _fail(self, error: Exception) -> None:
+        self._failure = error
+        self._wake()
+
     async def close(self) -> None:
         """Stop."""
         self._closing = True
@@ -260,8 +265,7 @@ class SharedNews:
                     self._wake()
                     continue
                 if not is_passing(error):
-                    self._failure = error
-                    self._wake()
+                    self._fail(error)
                     break
                 await backoff.wait()
                 continue
@@ -302,7 +306,7 @@ class Together(Generic[Asked, Answer]):
         if not within_s:
             self._at_once.set()
         if self._sending is None or self._sending.done():
-            self._sending = asyncio.create_task(self._run(within_s), name=f"gamecast shared {self._what}")
+            self._sending = keep_running(partial(self._run, within_s), name=f"gamecast shared {self._what}")
         return await answer
 
     async def close(self) -> None:

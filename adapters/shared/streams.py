@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from math import inf
 
+from adapters.background import keep_running
 from adapters.backoff import Backoff
 from adapters.places import Places, Position
 from adapters.redis.node import RedisNode
@@ -66,7 +67,7 @@ class SharedNode:
         """Whether the next read must not wait."""
         self._interrupt: asyncio.Task[None] | None = None
         self._closing = False
-        self._task = asyncio.create_task(self._run(), name=f"gamecast shared read {name}")
+        self._task = keep_running(self._run, name=f"gamecast shared read {name}", on_failure=self._fail)
 
     @property
     def run(self) -> str:

@@ -144,7 +144,7 @@ def test_a_redis_without_a_network_is_shown_and_has_nothing_wrong() -> None:
         seen = status(server.url)
         assert seen["plan"] is None
         assert seen["connections"] == []
-        assert seen["leader"] == {"token": None, "lease_ends_in_ms": None}
+        assert seen["leader"] == {"token": None, "lease_ends_in_ms": None, "trouble": None}
         assert [(node["name"], node["reachable"], node["steps"]) for node in seen["nodes"]] == [(SOLE_NODE, True, 0)]
         assert seen["control"]["version"].count(".") == 2
         assert "No plan yet" in call("status", server.url).stdout
@@ -543,7 +543,7 @@ def test_a_user_who_may_not_look_is_told_so_and_nothing_is_made_up(redis_server:
     url = as_user(redis_server.url, "elsewhere")
     seen = status(url)
     assert (seen["plan"], seen["transition"], seen["connections"]) == (None, None, [])
-    assert seen["leader"] == {"token": None, "lease_ends_in_ms": None}
+    assert seen["leader"] == {"token": None, "lease_ends_in_ms": None, "trouble": None}
     shown = call("status", url).stdout
     assert "No plan can be read.\nLeader: cannot be read\n" in shown
     hidden = [each for each in doctor(url, expected=3) if "refuses to show some things" in each["seen"]]
@@ -574,7 +574,7 @@ def test_strangers_keys_are_left_alone_and_told_where_they_are_in_the_way(redis_
         client.set(ControlKeys.lease, "x")
         seen = status(redis_server.url, "--regions")
         assert (seen["plan"], seen["transition"], len(seen["connections"])) == (None, None, 2)
-        assert len(seen["unread"]) == 6
+        assert len(seen["unread"]) == 8
         assert "\x1b[2J" not in call("status", redis_server.url).stdout
         wrong = doctor(redis_server.url, expected=3)
         assert found(wrong, "the newest plan: ")["level"] == "problem"
