@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
+from sequencing.errands import Seen
 from sequencing.plan import Plan
 from sequencing.record import Interest, Pair, Record
 
@@ -21,54 +22,6 @@ LOOK_EVERY_MS = 500
 
 RESUME_S = 60.0
 """How long a disconnected subscriber keeps its place: if it reconnects in time, it resumes in the same order."""
-
-CROWD = 20
-"""Among this many subscribers, several are likely to change their interests at the same time."""
-
-
-class Seen(NamedTuple):
-    """What a leader decides by.
-
-    ``record``: None in a new network; ``announced``: the newest (epoch, version) that clients may know; ``asked``: the
-    position at which `Control.asked` continues; ``nodes``: name → url. A node in ``may_lose`` may have an older state
-    after a restart.
-    """
-
-    record: Record | None
-    interests: Mapping[str, Interest]
-    published: frozenset[str]
-    announced: tuple[int, int]
-    asked: str
-    nodes: Mapping[str, str]
-    may_lose: frozenset[str] = frozenset()
-    expected: int = 0
-    """The number of declared overlaps."""
-    taken: bool = False
-    """Whether the lease was taken just now: another candidate may have led in the meantime."""
-    doubted: Mapping[str, str] = {}
-    """Node → the run of its server in which it was found to have lost something, however it is registered."""
-
-    touched: frozenset[str] | None = None
-    """The names that have asked for something, or gone, since the last look; None: any may have."""
-    is_sole: bool = False
-    """Whether the control store grants joins by itself, because one node has all regions."""
-    connections: int = 0
-    proposed: str = ""
-    """The id of a plan that an operator proposes, and that has no answer yet."""
-
-    def is_crowded(self, asking: Collection[str]) -> bool:
-        """Return whether many subscribers are there and a new interest is likely to affect all of them.
-
-        ``asking``: who has one. Never on one node.
-        """
-        record = self.record
-        if record is None or record.behind or self.expected or len(self.interests) < CROWD or len(self.nodes) == 1:
-            return False
-        return bool(asking)
-
-    def is_announced(self, plan: Plan) -> bool:
-        """Return whether clients may know a plan."""
-        return (plan.epoch, plan.version) <= self.announced
 
 
 class Control(Protocol):

@@ -10,13 +10,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from adapters.background import keep_running
-from adapters.leadership import Seen
 from adapters.manager import Manager
 from adapters.network import Answered, Found, Hidden, UpdateUser
 from adapters.places import Position
 from adapters.presence import PresentInMemory
 from adapters.relay import Relays, RelayTask
 from sequencing.cut import NodeReads, ReadResult
+from sequencing.errands import Seen
 from sequencing.errors import (
     SessionExpired,
     Unreachable,

@@ -11,7 +11,7 @@ from itertools import chain
 from math import inf
 from typing import Any
 
-from adapters.leadership import LEASE_MS, Seen
+from adapters.leadership import LEASE_MS
 from adapters.redis.announced import read_announced, wire_message, with_people
 from adapters.redis.connection import RedisConnection, Script
 from adapters.redis.control import REGIONS_MAX, SOLE_NODE, TTL_MS, RedisControl
@@ -21,6 +21,7 @@ from adapters.redis.ledger import Ledger
 from adapters.redis.past import PAST_KEPT_MS, past_document
 from adapters.redis.rows import pairs, read_interests, read_overlaps, read_standings
 from adapters.urls import own_options, redacted
+from sequencing.errands import Seen
 from sequencing.errors import InvalidName, NoLeader, PlanError, UsageError
 from sequencing.names import check_node_name
 from sequencing.plan import Plan

@@ -116,6 +116,7 @@ ROWS = {
     "users show": Row("{nowhere}", reaches="{nowhere}"),
     "publish": Row("{nowhere} forest 1", reaches="{nowhere} forest 1"),
     "tail": Row("{nowhere} forest", reaches="{nowhere} forest"),
+    "keys": Row("{nowhere} forest", reaches="{nowhere} forest"),
     "status": Row("{nowhere}", reaches="{nowhere}"),
     "doctor": Row("{nowhere}", reaches="{nowhere}"),
     "record": Row("{nowhere} --out {new}", reaches="{nowhere} --out {new}"),

@@ -18,7 +18,7 @@ import gamecast
 import laboratory.chaos.clock as clock
 from adapters.embedded.server import EmbeddedServer
 from adapters.leader import Leader
-from adapters.leadership import LEASE_MS, LOOK_EVERY_MS, RESUME_S, Seen
+from adapters.leadership import LEASE_MS, LOOK_EVERY_MS, RESUME_S
 from adapters.redis import presence as redis_presence
 from adapters.redis.control import TTL_MS, RedisControl
 from adapters.redis.controlkeys import ControlKeys
@@ -27,6 +27,7 @@ from adapters.redis.operating import RedisNodeOperator
 from laboratory.chaos.clock import SHARED_MEMORY, Clock, ClockedServer, clock_library
 from laboratory.chaos.faults import cannot
 from laboratory.chaos.schedule import Kind
+from sequencing.errands import Seen
 from sequencing.plan import Plan
 from sequencing.record import Record
 from tests.events import next_event
@@ -165,12 +166,12 @@ async def test_a_leader_goes_on_with_what_it_does_only_if_nobody_led_since(
     )
     assert await old.look("old", JUMP_MS) is not None
     client.delete(ControlKeys.lease)
-    assert await leader._goes_on(record().plan, wait_s=0.0)
+    assert await leader.carry_out(leader.machine._goes_on(record().plan, wait_s=0.0))
     client.delete(ControlKeys.lease)
     assert await new.look("new", JUMP_MS) is not None
     client.delete(ControlKeys.lease)
-    leader._look_at = 0.0
-    assert not await leader._goes_on(record().plan, wait_s=0.0)
+    leader.machine._look_at = 0.0
+    assert not await leader.carry_out(leader.machine._goes_on(record().plan, wait_s=0.0))
     await leader.close()
 
 

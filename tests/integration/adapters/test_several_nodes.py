@@ -6,6 +6,7 @@ import asyncio
 import itertools
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 
 import pytest
 import redis
@@ -232,7 +233,7 @@ async def woken_by(url: str, act: Callable[[], Awaitable[object]]) -> int:
 async def test_names_that_come_and_go_leave_nothing_behind_where_links_are(
     redis_server: EmbeddedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(adapters.leader, "FORGET_EVERY_S", 0.2)
+    monkeypatch.setattr(adapters.leader, "PACE", replace(adapters.leader.PACE, forget_every_s=0.2))
     url = redis_server.url
     async with AsyncExitStack() as stack, three_nodes(url):
         await stack.enter_async_context(gamecast.connect(url, name="leads", resume_s=0.1))

@@ -577,7 +577,7 @@ def test_strangers_keys_are_left_alone_and_told_where_they_are_in_the_way(redis_
         assert len(seen["unread"]) == 8
         assert "\x1b[2J" not in call("status", redis_server.url).stdout
         wrong = doctor(redis_server.url, expected=3)
-        assert found(wrong, "the newest plan: ")["level"] == "problem"
+        assert found(wrong, f"the newest plan ({ControlKeys.plan}, ")["level"] == "problem"
         assert found(wrong, f"{ControlKeys.state}: this is not the state")["level"] == "problem"
         assert found(wrong, "what two wants: ")["level"] == "problem"
         assert found(wrong, f"HGETALL {ControlKeys.nodes}: WRONGTYPE")["level"] == "problem"

@@ -33,7 +33,14 @@ BROUGHT = {"gamecast", "adapters", "sequencing"}
 """What the library adds to its foundations: nothing that is not its own."""
 
 ROOMS = {
-    *("adapters.backoff", "adapters.leadership", "adapters.manager", "adapters.network", "adapters.outage"),
+    *(
+        "adapters.background",
+        "adapters.backoff",
+        "adapters.leadership",
+        "adapters.manager",
+        "adapters.network",
+        "adapters.outage",
+    ),
     *("adapters.places", "adapters.redis"),
     *(
         "adapters.urls",
@@ -58,6 +65,7 @@ ROOMS = {
         "sequencing.session",
         "sequencing.states",
         "sequencing.steps",
+        "sequencing.errands",
         "sequencing.everywhere",
         "sequencing.followed",
         "sequencing.lanes",

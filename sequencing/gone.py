@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from sequencing.record import Interest, Members, Record
@@ -21,14 +20,14 @@ class _Absence(NamedTuple):
 class Gone:
     """The disconnected names of a network, as its leader knows them."""
 
-    def __init__(self, resume_s: float) -> None:
-        """``resume_s``: how long a disconnected subscriber keeps its place."""
-        self._resume_s = resume_s
+    def __init__(self, resume_s: float, now_s: Callable[[], float]) -> None:
+        """``resume_s``: how long a disconnected subscriber keeps its place; ``now_s``: a monotonic clock."""
+        self._resume_s, self._now_s = resume_s, now_s
         self._all: dict[str, _Absence] = {}
 
     def note(self, record: Record, interests: Mapping[str, Interest], names: Iterable[str]) -> None:
         """Note which of some names are disconnected. One that is back may not have asked for all its regions yet."""
-        now = time.monotonic()
+        now = self._now_s()
         for name in names:
             interest, heard = interests.get(name), record.heard.get(name)
             here = interest.incarnation if interest is not None else None
@@ -48,13 +47,13 @@ class Gone:
 
     def away(self, record: Record) -> Members:
         """Return the regions that are kept for them."""
-        horizon = time.monotonic() - self._resume_s
+        horizon = self._now_s() - self._resume_s
         self._all = {name: kept for name, kept in self._all.items() if name in record.members}
         return {name: each.regions for name, each in self._all.items() if each.since_s > horizon}
 
     def for_good(self, record: Record, interests: Mapping[str, Interest]) -> set[str]:
         """Return those who have been gone for longer than they may be."""
-        horizon = time.monotonic() - self._resume_s
+        horizon = self._now_s() - self._resume_s
         return {
             name
             for name, each in self._all.items()
