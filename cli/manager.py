@@ -8,7 +8,6 @@ from typing import get_args
 
 import click
 
-from adapters.leadership import Seen
 from adapters.planning import planner_over  # noqa: F401 - imports scipy now, so that no plan waits for it
 from adapters.redis.leadercontrol import LeaderControl
 from adapters.redis.network import RedisNetwork
@@ -17,6 +16,7 @@ from cli.daemons import Stop, once_there, overlaps_option, run_until_stopped, wa
 from gamecast.client.configuration import Limits
 from gamecast.client.networks import require_reachable
 from laboratory.planning.reading import read_overlaps
+from sequencing.errands import Seen
 from sequencing.plan import Ordering
 from sequencing.record import Pair
 
