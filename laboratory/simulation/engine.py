@@ -120,6 +120,10 @@ class Engine:
         for task in process.start():
             self._resume(process, process.life, task, None)
 
+    def spawn(self, process: Process, task: Task) -> None:
+        """Begin another task of a process, for as long as its life lasts."""
+        self._resume(process, process.life, task, None)
+
     def crash(self, process: Process) -> None:
         """Kill -9: its tasks end where they are, and calls that it holds are lost."""
         process.alive = False
@@ -141,6 +145,8 @@ class Engine:
         if process.life != life or not process.alive:
             task.close()
             return
+        if getattr(task, "gi_frame", task) is None:
+            return  # it was closed meanwhile
         if process.paused_until > self.now:
             self.at(process.paused_until, lambda: self._resume(process, life, task, value))
             return

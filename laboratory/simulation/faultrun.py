@@ -192,7 +192,7 @@ def run_faults(scenario: Scenario) -> Outcome:
         sum(any(record.leaving.values()) for record in network.store.announced),
         sum(len(session.joined) for session in sessions),
         scenario.crashes + scenario.pauses + scenario.cuts + scenario.losses + scenario.forgettings,
-        network.gone_over,
+        network.store.gone_over,
     )
 
 

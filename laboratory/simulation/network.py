@@ -3,45 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from copy import deepcopy
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from random import Random
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from laboratory.simulation.engine import Call, Engine, Lost, Process, Sleep, Task, Wait
+from laboratory.simulation.leading import Leading
 from laboratory.simulation.lines import plan_along
 from placement.planner import make_plan
-from sequencing.absence import Absence
-from sequencing.beside import granted_beside, moving_regions, rebased, to_prepare
-from sequencing.changes import are_usable, given_up
-from sequencing.errors import PlanError
+from sequencing.errands import Seen
 from sequencing.everywhere import everywhere
 from sequencing.expected import observers
 from sequencing.frames import CARRIES_EVENTS, LinkedFrame, PublishedFrame, decode_body
 from sequencing.joint import regions_in
 from sequencing.keyed import NO_EXTRAS, Extras
-from sequencing.manager import components, next_record, proposed_record
+from sequencing.manager import components
 from sequencing.membership import Membership
 from sequencing.node import Answer, Node, TransferAnswer, Verdict
-from sequencing.plan import GIVEN_UP, Ordering, Plan
+from sequencing.plan import Ordering, Plan
 from sequencing.record import Interest, Pair, Record, Request
 from sequencing.relay import Relay
-from sequencing.sole import BeginNoMore, begin_listed, first_listed
-from sequencing.transition import Transition
 
 Steps = Generator[Wait, Any, Any]
+T = TypeVar("T")
 
 LEASE_MS = 120.0
 RELAY_FRAMES_MAX = 4
 
 
-class Fence(NamedTuple):
-    """What a leader writes with: its token, and how often the state was written, as it knows."""
-
-    token: int
-    written: int
+Fence = tuple[int, int]
+"""What a leader writes with: its token, and how often the state was written, as it knows."""
 
 
 @dataclass(slots=True)
@@ -59,8 +52,14 @@ class Store:
     """How often the record was saved or announced."""
     lease_until: float = 0.0
     incarnation: int = 0
-    proposed: Plan | None = None
-    """What an operator proposes, and no leader has answered."""
+    proposed: tuple[str, Plan] | None = None
+    """What an operator proposes, by its id, and no leader has answered."""
+    gone_over: int = 0
+    """How often the leader went over to a proposed plan."""
+    asked: int = 0
+    """How often something was asked for."""
+    runs: dict[str, str] = field(default_factory=dict)
+    """The run of each node that may be given up, as it was told last."""
 
     def next_incarnation(self) -> int:
         """Give a new connection, or an old one that asks for it, the next incarnation."""
@@ -71,10 +70,12 @@ class Store:
         """Note what a connection wants; return whether it is granted, because that takes no plan."""
         if (interest := request.after(self.interests.get(name))) is not None:
             self.interests[name] = interest
+            self.asked += 1
         return self.is_sole
 
     def place(self, regions: frozenset[str]) -> bool:
         """Note the regions that events are to be published to."""
+        self.asked += not regions <= self.published
         self.published |= regions
         return True
 
@@ -134,35 +135,48 @@ class Store:
         self.lease_until = now + LEASE_MS
         return True
 
-    def look(self, token: int, now: float) -> Seen | None:
-        """Tell the leader with this token all that it decides by, and prolong its lease."""
+    def look(self, token: int, now: float, network: Network) -> tuple[Seen, int] | None:
+        """Tell the leader with this token all that it decides by, and how often the state was written; prolong its
+        lease."""
+        is_late = now >= self.lease_until
         if not self.renew(token, now):
             return None
         told = _number(self.announced[-1].plan) if self.announced else (1, 1)
-        is_announced = _number(self.record.plan) <= told
-        return Seen(self.record, dict(self.interests), set(self.published), is_announced, self.written)
+        alone = self.record.plan.sole if now < network.alone_ms else ""
+        seen = Seen(
+            self.record,
+            dict(self.interests),
+            frozenset(self.record.plan.without_place(self.published)),
+            told,
+            str(self.asked),
+            dict.fromkeys([alone] if alone else network.machines, ""),
+            may_lose=frozenset() if alone else frozenset(network.first_plan.runs),
+            expected=len(network.expected),
+            taken=is_late,
+            is_sole=self.is_sole and bool(alone),
+            connections=1,
+            proposed=self.proposed[0] if self.proposed is not None else "",
+        )
+        return seen, self.written
+
+    def answer(self, token: int, proposal: str, answer: str) -> bool:
+        """Take a leader's answer to a proposal; empty: it went over to it, or has that plan."""
+        if token != self.token:
+            return False
+        if self.proposed is not None and self.proposed[0] == proposal:
+            self.proposed = None
+            self.gone_over += not answer
+        return True
+
+    def note_runs(self, token: int, runs: Mapping[str, str]) -> bool:
+        """Keep the runs of some nodes for the next leader."""
+        if token == self.token:
+            self.runs |= runs
+        return token == self.token
 
     def news(self, seen: int) -> list[Record] | None:
         """Return the plans announced after the first ``seen``, None when there are none."""
         return self.announced[seen:] or None
-
-
-class Seen(NamedTuple):
-    """The data by which a manager decides; ``announced``: whether the record's plan is announced."""
-
-    record: Record
-    interests: dict[str, Interest]
-    published: set[str]
-    announced: bool
-    written: int
-
-
-@dataclass(slots=True)
-class Hand:
-    """A leader's hold on the store."""
-
-    token: int
-    written: int = 0
 
 
 class KeyedFrame(NamedTuple):
@@ -217,8 +231,6 @@ class Network:
         self.alone_ms = alone_ms
         self.is_copied = is_copied
         self.give_up_ms = give_up_ms
-        self.known: dict[str, str] = {}
-        """The run of each node, as it was told last."""
         self.lagging: set[str] = set()
         """Nodes whose replicas lack what is written there from now on: it is not answered."""
         if alone_ms:
@@ -229,11 +241,11 @@ class Network:
         if alone_ms:
             self.store.announced.append(self.store.record)
         self.control = Process("control", list)
-        self.gone_over = 0
-        """How often the leader went over to a proposed plan."""
         self.past: dict[str, frozenset[str]] = {}
         """Event → what happened before it, as its publisher knew."""
-        self.managers = [Process(f"manager{n}", lambda: [self._manage()]) for n in range(managers)]
+        self.managers = [Process(f"manager{n}", list) for n in range(managers)]
+        for manager in self.managers:
+            manager.start = partial(self._manage, manager)
         self.relays = [Process(f"relays{n}", self._carry) for n in range(relays)]
         for process in self.processes:
             engine.launch(process)
@@ -289,12 +301,17 @@ class Network:
                         conditions = tuple(each for each in frame.extras.conditions if each.part == part)
                         extras = replace(frame.extras, conditions=conditions)
                         self.keyed.append(KeyedFrame(region, epoch, last - frame.count + 1, extras))
-        return answers if node not in self.lagging else None
+        return self._answered(node, answers)
 
     def transfer(self, node: str, source: str, frames: Sequence[LinkedFrame]) -> TransferAnswer | None:
         """Hand frames of a link to a node; None: see `publish`."""
-        answer = self.machines[node].transfer(source, frames)
-        return answer if node not in self.lagging else None
+        return self._answered(node, self.machines[node].transfer(source, frames))
+
+    def _answered(self, node: str, answer: T) -> T | None:
+        if node not in self.lagging:
+            return answer
+        self.engine.changed(self.nodes[node])  # who waits for something there is woken all the same
+        return None
 
     def crash(self, process: Process) -> None:
         """Kill -9. A node keeps all that it has said, but clients cannot be sure of that where nodes may forget."""
@@ -324,62 +341,26 @@ class Network:
             known = [each for each in self.machines[node].accepted_of if random.random() < 0.7]
             self.machines[node].forget_publishers(known, self.store.incarnation)
 
-    def _manage(self) -> Task:
-        """Ask for the lease, and lead while it lasts."""
-        store, engine = self.store, self.engine
-        while True:
-            yield Sleep(5 + 10 * engine.random.random())
+    def _manage(self, process: Process) -> list[Task]:
+        return [Leading(self, process).run()]
+
+    def note_given_up(self, plan: Plan) -> None:
+        """Note which nodes a plan that was to be written gives up."""
+        self.given_up |= plan.given_up
+        self.forgot |= plan.given_up
+
+    def runs(self, nodes: Iterable[str]) -> Steps:
+        """Ask nodes which run they are in; those that do not answer are left out."""
+        if not (self.give_up_ms or self.first_plan.runs):  # nothing depends on it but where new regions go
+            return {node: _run(self.nodes[node]) for node in nodes if self.nodes[node].alive}
+        found = {}
+        for node in nodes:
+            process = self.nodes[node]
             try:
-                token = yield Call(self.control, lambda: store.acquire(engine.now))
-                if token is not None:
-                    yield from self._lead(Hand(token))
+                found[node] = yield Call(process, partial(_run, process))
             except Lost:
                 continue
-
-    def _lead(self, hand: Hand) -> Steps:
-        store, engine = self.store, self.engine
-        silent = Absence()
-        while True:
-            runs = yield from self._runs(self.machines if self.give_up_ms else self.first_plan.runs)
-            seen = yield Call(self.control, lambda: store.look(hand.token, self.engine.now) or False)
-            if not seen:
-                return
-            hand.written = seen.written
-            if seen.record.plan.sole:
-                if engine.now < self.alone_ms:
-                    yield Sleep(5)
-                else:
-                    yield from self._list_regions(seen.record, hand)
-                continue
-            there = dict.fromkeys(self.machines, "")
-            if self.give_up_ms:
-                there = are_usable(seen.record.plan, there, runs)
-                runs = self._named(seen.record, runs, silent)
-                there = {node: url for node, url in there.items() if not runs.get(node, "").startswith(GIVEN_UP)}
-            if (proposed := store.proposed) is not None and seen.announced and not seen.record.behind:
-                changed = any(seen.record.plan.runs.get(node, run) != run for node, run in runs.items())
-                if not changed and (yield from self._go_over(seen, proposed, there, hand)):
-                    continue
-            following = next_record(
-                seen.record,
-                seen.interests,
-                seen.published,
-                partial(self.plan, nodes=there),
-                nodes=there,
-                runs=runs,
-                announced=seen.announced,
-                expected=self.expected,
-            )
-            if following is not None:
-                if seen.announced and not seen.record.behind and engine.random.random() < 0.5:
-                    now = yield from self._grant_beside(seen.record, frozenset(), hand)
-                    following = rebased(seen.record, following, now) if now is not None else None
-                if following is not None:
-                    yield from self._write(hand, store.save, following)
-            elif seen.record.behind:
-                yield from self._move(seen.record, hand, silent)
-            else:
-                yield Sleep(5)
+        return found
 
     def propose(self, random: Random, late_ms: float) -> None:
         """Have an operator propose what could be instead of what there is now, for one component or all; it is late."""
@@ -397,123 +378,8 @@ class Network:
             found = make_plan(membership, made, epoch=plan.epoch, first_atom=1, ordering=self.ordering)
         if random.random() < 0.5:
             found = found.only(random.choice(sorted(components(plan, membership), key=sorted)))
-        self.engine.at(self.engine.now + late_ms, lambda: setattr(self.store, "proposed", found))
-
-    def _go_over(self, seen: Seen, proposed: Plan, nodes: Mapping[str, str], hand: Hand) -> Steps:
-        """Go over to a proposed plan; return whether that is so. It is answered in any case."""
-        self.store.proposed = None
-        try:
-            following = proposed_record(seen.record, proposed, seen.interests, nodes=nodes, there=nodes.keys(), away={})
-        except PlanError:
-            return False
-        if following is None:
-            return False
-        self.gone_over += 1
-        return (yield from self._write(hand, self.store.save, following))
-
-    def _grant_beside(self, record: Record, busy: AbstractSet[str], hand: Hand) -> Steps:
-        """Grant joins while a plan is made or brought to the nodes; return the record that is so then, None if that is
-        not known."""
-        store = self.store
-        try:
-            seen = yield Call(self.control, lambda: store.look(hand.token, self.engine.now) or False)
-            if not seen or seen.written != hand.written:
-                return None
-            if self.expected - record.expected:
-                return record
-            nodes = {node: "" for node in self.machines if node not in record.plan.given_up}
-            following = granted_beside(record, seen.interests, seen.published, nodes=nodes, busy=busy)
-            if following is None:
-                return record
-            for task in to_prepare(record, following):
-                perform = partial(task.perform, self.machines[task.node])
-                if (yield self.at(task.node, record.plan.runs, perform)) is not True:
-                    return record
-            return following if (yield from self._write(hand, store.grant, following)) else None
-        except Lost:
-            return None
-
-    def _list_regions(self, record: Record, hand: Hand) -> Steps:
-        """Begin to make plans, where the only node had all regions."""
-        store, node = self.store, record.plan.sole
-        answer = yield Call(self.control, lambda: (store.begin_to_plan(hand.token),))
-        interests = answer[0]
-        if interests is None:
-            return
-        machine, begin_no_more = self.machines[node], BeginNoMore(node, record.plan.epoch)
-        yield self.at(node, {}, partial(begin_listed(record, interests).perform, machine))
-        begun = yield self.at(node, {}, partial(begin_no_more.perform, machine))
-        following = first_listed(record, interests, begun)
-        yield from self._write(hand, store.settle, following)
-
-    def _write(self, hand: Hand, write: Callable[[Fence, Record], bool], record: Record) -> Steps:
-        done = yield Call(self.control, partial(write, Fence(hand.token, hand.written), record))
-        hand.written += bool(done)
-        return done
-
-    def _leads(self, hand: Hand) -> Steps:
-        store, engine = self.store, self.engine
-        return (yield Call(self.control, lambda: store.renew(hand.token, engine.now)))
-
-    def _runs(self, nodes: Iterable[str]) -> Steps:
-        """Ask nodes which run they are in; those that do not answer are left out."""
-        found = {}
-        for node in nodes:
-            process = self.nodes[node]
-            try:
-                found[node] = yield Call(process, partial(_run, process))
-            except Lost:
-                continue
-        return found
-
-    def _named(self, record: Record, found: Mapping[str, str], silent: Absence) -> dict[str, str]:
-        """Return the runs to plan with, by those that nodes have answered with."""
-        silent.note(self.machines, found, self.engine.now / 1000)
-        out = self._too_silent(record, silent, found)
-        self.forgot |= out.keys()
-        self.given_up |= out.keys()
-        meant = {node: run for node, run in found.items() if node in self.first_plan.runs or node in record.plan.runs}
-        self.known |= found
-        return {**meant, **out}
-
-    def _too_silent(self, record: Record, silent: Absence, found: Mapping[str, str]) -> dict[str, str]:
-        """Return what plans name the nodes to give up, by the runs of those that answer."""
-        limits = dict.fromkeys(self.machines, self.give_up_ms / 1000)
-        too_long = silent.too_long(limits, self.engine.now / 1000)
-        return given_up(record, dict.fromkeys(self.machines, ""), found, too_long, last=self.known)
-
-    def _move(self, record: Record, hand: Hand, silent: Absence) -> Steps:
-        """Bring a transition to its end, unless a node of it turns out to have restarted."""
-        store, runs = self.store, record.plan.runs
-        transition, busy = Transition(record), moving_regions(record)
-        announced = False
-        while not transition.finished:
-            if transition.prepared and not announced:
-                announced = yield from self._write(hand, store.announce, record)
-                if not announced:
-                    return
-            for task in transition.tasks():
-                try:
-                    answer = yield self.at(task.node, runs, partial(task.perform, self.machines[task.node]))
-                except Lost:
-                    answer = False
-                transition.done(task, answer)
-            if announced and self.engine.random.random() < 0.5:
-                record = yield from self._grant_beside(record, busy, hand)
-                if record is None:
-                    return
-            if transition.tasks():
-                found = yield from self._runs(self.machines if self.give_up_ms else runs)
-                if self.give_up_ms:
-                    silent.note(self.machines, found, self.engine.now / 1000)
-                    if self._too_silent(record, silent, found):
-                        return
-                if any(runs.get(node, run) not in (run, GIVEN_UP + run) for node, run in found.items()):
-                    return
-                if not (yield from self._leads(hand)):
-                    return
-        if announced or (yield from self._write(hand, store.announce, record)):
-            yield from self._write(hand, store.save, record.settled())
+        proposal = f"{random.random():.9f}", found
+        self.engine.at(self.engine.now + late_ms, lambda: setattr(self.store, "proposed", proposal))
 
     def _carry(self) -> list[Task]:
         names = sorted(self.machines)

@@ -1,0 +1,234 @@
+"""The simulated host of the product's own leader: carries out its errands at simulated nodes and the control store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from laboratory.simulation.engine import Call, Lost, Process, Signal, Sleep, Task, Wait
+from sequencing import errands
+from sequencing.changes import Changes
+from sequencing.errands import Errand, Handle, Runs, Seen, Steps
+from sequencing.errors import PlanError
+from sequencing.leader import Leader, Pace
+from sequencing.manager import following_record, proposed_record
+from sequencing.record import Interest, Members, Record
+
+if TYPE_CHECKING:
+    from laboratory.simulation.network import Network
+
+Waits = Generator[Wait, Any, Any]
+
+PACE = Pace(look_every_s=0.02, gather_first_s=0.001, gather_s=0.001, again_s=0.002)
+PLANNING_MS_MAX = 6.0
+
+
+class _Work:
+    """Work that was begun. Implements `sequencing.errands.Handle`."""
+
+    def __init__(self) -> None:
+        self.is_done = False
+        self.value: Any = None
+        self.error: Exception | None = None
+        self.waiters: list[Signal] = []
+        self.task: Task | None = None
+
+    def result(self) -> Any:
+        """See `Handle.result`."""
+        if self.error is not None:
+            raise self.error
+        return self.value
+
+
+class _Planning:
+    """The planner of a simulated network. Implements `sequencing.errands.Planning`."""
+
+    def __init__(self, network: Network) -> None:
+        self._network = network
+
+    def following(
+        self,
+        record: Record,
+        changes: Changes,
+        interests: Mapping[str, Interest],
+        *,
+        nodes: Mapping[str, str],
+        announced: bool,
+        away: Members,
+    ) -> Record:
+        """See `Planning.following`."""
+        planner = partial(self._network.plan, nodes=nodes)
+        return following_record(record, changes, interests, planner, nodes=nodes, announced=announced, away=away)
+
+    proposed_record = staticmethod(proposed_record)
+
+
+class Leading:
+    """A candidate that leads now and then, in one life of its process."""
+
+    def __init__(self, network: Network, process: Process) -> None:
+        self._network, self._process = network, process
+        self._engine, self._store = network.engine, network.store
+        self._token = self._written = 0
+        self._begun: list[_Work] = []
+
+    def run(self) -> Task:
+        """Ask for the lease, and lead while it lasts."""
+        engine, store = self._engine, self._store
+        while True:
+            yield Sleep(5 + 10 * engine.random.random())
+            try:
+                token = yield Call(self._network.control, lambda: store.acquire(engine.now))
+            except Lost:
+                continue
+            if token is not None:
+                self._token = token
+                yield from self._lead()
+
+    def _lead(self) -> Waits:
+        network = self._network
+        leader = Leader(
+            network.ordering,
+            0.0,
+            planning=lambda: _Planning(network),
+            give_up_s_of=lambda _: network.give_up_ms / 1000,
+            is_stopping=lambda: False,
+            now_s=lambda: self._engine.now / 1000,
+            wall_ms=lambda: int(self._engine.now),
+            pace=PACE,
+        )
+        while True:
+            try:
+                seen = yield from self._look()
+                if seen is None:
+                    return
+                yield from self._carry_out(leader.turn(seen))
+            except Lost:
+                yield Sleep(5)
+            self._end_begun()
+
+    def _end_begun(self) -> None:
+        """End what a turn that failed has left."""
+        for work in self._begun:
+            if work.task is not None and not work.is_done:
+                work.task.close()
+        self._begun.clear()
+
+    def _carry_out(self, steps: Steps[Any]) -> Waits:
+        answer: Any = None
+        error: Exception | None = None
+        while True:
+            try:
+                errand = steps.send(answer) if error is None else steps.throw(error)
+            except StopIteration as end:
+                return end.value
+            answer, error = None, None
+            try:
+                answer = yield from self._do(errand)
+            except (Lost, PlanError) as failed:
+                error = failed
+
+    def _do(self, errand: Errand) -> Waits:
+        network, store = self._network, self._store
+        match errand:
+            case errands.Look():
+                return (yield from self._look())
+            case errands.Keep():
+                return (yield self._call(lambda: store.renew(self._token, self._engine.now)))
+            case errands.Write(how, record):
+                return (yield from self._write(how, record))
+            case errands.Until(works, seconds, asked):
+                return (yield from self._until(works, seconds, asked))
+            case errands.AskRuns(nodes):
+                return Runs((yield from network.runs(nodes)))
+            case errands.Perform(tasks, plan):
+                answers = []
+                for task in tasks:
+                    perform: Callable[[], Any] = partial(task.perform, network.machines[task.node])
+                    try:
+                        answers.append((yield network.at(task.node, plan.runs, perform)))
+                    except Lost:
+                        answers.append(False)
+                return answers
+            case errands.Begin(work):
+                return self._begin(work)
+            case errands.BreakOff(_Work() as work):
+                if work.task is not None:
+                    work.task.close()
+                self._ended(work)
+            case errands.Compute(function):
+                yield Sleep(self._engine.random.random() * PLANNING_MS_MAX)
+                return function()
+            case errands.BeginToPlan():
+                [interests] = yield self._call(lambda: (store.begin_to_plan(self._token),))
+                return interests
+            case errands.ReadExpected():
+                return (yield self._call(lambda: network.expected))
+            case errands.ReadProposal():
+                [proposed] = yield self._call(lambda: (store.proposed,))
+                return proposed
+            case errands.AnswerProposal(proposal, answer):
+                return (yield self._call(lambda: store.answer(self._token, proposal, answer)))
+            case errands.ReadRuns():
+                return (yield self._call(lambda: dict(store.runs)))
+            case errands.NoteRuns(runs):
+                return (yield self._call(lambda: store.note_runs(self._token, runs)))
+            case errands.ReadIncarnations():
+                return (yield self._call(lambda: (store.incarnation, frozenset(store.interests))))
+            case _:  # what is told nobody reads; publishers are forgotten by a fault of its own
+                pass
+        return None
+
+    def _call(self, do: Callable[[], Any]) -> Call:
+        return Call(self._network.control, do)
+
+    def _look(self) -> Waits:
+        [looked] = yield self._call(lambda: (self._store.look(self._token, self._engine.now, self._network),))
+        if looked is None:
+            return None
+        seen: Seen
+        seen, self._written = looked
+        return seen
+
+    def _write(self, how: str, record: Record) -> Waits:
+        written = self._written
+        done = yield self._call(lambda: getattr(self._store, how)((self._token, written), record))
+        self._written += bool(done)
+        self._network.note_given_up(record.plan)
+        return done
+
+    def _begin(self, inner: Errand | Steps[Any]) -> Handle:
+        work = _Work()
+        doing = self._carry_out(inner) if isinstance(inner, Generator) else self._do(inner)
+        work.task = self._work(work, doing)
+        self._begun.append(work)
+        self._engine.spawn(self._process, work.task)
+        return work
+
+    def _work(self, work: _Work, doing: Waits) -> Task:
+        try:
+            work.value = yield from doing
+        except (Lost, PlanError) as error:
+            work.error = error
+        self._ended(work)
+
+    def _ended(self, work: _Work) -> None:
+        work.is_done = True
+        for signal in work.waiters:
+            self._engine.give(signal)
+        work.waiters.clear()
+
+    def _until(self, works: tuple[Handle, ...], seconds: float | None, asked: str | None) -> Waits:
+        mine = [work for work in works if isinstance(work, _Work)]
+        if any(work.is_done for work in mine):
+            return False
+        signal, wait_ms = Signal(), None if seconds is None else 1_000 * seconds
+        if asked is not None and wait_ms is not None:  # it hears of requests at some time, and looks without any, too
+            wait_ms *= self._engine.random.random()
+        for work in mine:
+            work.waiters.append(signal)
+        if wait_ms is not None:
+            self._engine.at(self._engine.now + wait_ms, partial(self._engine.give, signal))
+        yield signal
+        return not any(work.is_done for work in mine)
