@@ -43,10 +43,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=600, help="how many worlds to try (default: 600)")
     parser.add_argument("--jobs", type=int, default=2, help="mutations at a time (default: 2)")
-    parser.add_argument("--only", default="", help="mutations whose name holds this")
+    parser.add_argument("--only", default="", help="mutations whose name, or file, holds this")
     parser.add_argument("--every", type=int, default=1, help="only every so many-th mutation")
     options = parser.parse_args()
-    chosen = [mutation for mutation in MUTATIONS if options.only in mutation.name][:: options.every]
+    chosen = [mutation for mutation in MUTATIONS if options.only in mutation.name + mutation.file][:: options.every]
     chosen.sort(key=lambda mutation: Path(mutation.file).name)
     began_s, missed, shown = time.monotonic(), 0, ""
     with ThreadPoolExecutor(options.jobs) as pool:

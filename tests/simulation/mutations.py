@@ -24,7 +24,7 @@ GRANTS, SHADOWS = "sequencing/grants.py", "sequencing/shadows.py"
 SESSION, FOLLOWED, KEYED = "sequencing/session.py", "sequencing/followed.py", "sequencing/keyed.py"
 TOGETHER, HAD, STATES = "sequencing/together.py", "sequencing/had.py", "gamecast/client/states.py"
 MANAGER, TRANSITION = "sequencing/manager.py", "sequencing/transition.py"
-CHANGES = "sequencing/changes.py"
+CHANGES, LEADER = "sequencing/changes.py", "sequencing/leader.py"
 SOLE, LISTING, HOMES, RECORD = (
     "sequencing/sole.py",
     "sequencing/listing.py",
@@ -805,5 +805,84 @@ MUTATIONS = (
         "        if epoch < self.epoch:\n            return False\n        self.epoch, self.version = max(",
         "        if (epoch, version) < (self.epoch, self.version):\n            return False\n"
         "        self.epoch, self.version = max(",
+    ),
+    Mutation(
+        "a plan is announced before all nodes know it",
+        LEADER,
+        "self._advance(move, lambda: move.transition.prepared)",
+        "self._advance(move, lambda: True)",
+    ),
+    Mutation(
+        "joins of regions that move are granted beside that",
+        LEADER,
+        "granted = yield from self._granted_beside(seen, move.record, busy=busy)",
+        "granted = yield from self._granted_beside(seen, move.record, busy=frozenset())",
+    ),
+    Mutation(
+        "a grant beside a transition is forgotten when that ends",
+        LEADER,
+        "            move.record = granted\n",
+        "            pass\n",
+    ),
+    Mutation(
+        "what was granted while a plan was made is not in it",
+        LEADER,
+        "following = self._beside.rebased(record, following, now)",
+        "pass",
+    ),
+    Mutation(
+        "joins that a plan is made for are granted beside it",
+        LEADER,
+        "latest, now, busy=busy, apart_from=asking.keys())",
+        "latest, now, busy=frozenset())",
+    ),
+    Mutation(
+        "a region is granted whose node has not prepared it",
+        LEADER,
+        "return following if all(answer is True for answer in answers) else None",
+        "return following",
+    ),
+    Mutation(
+        "what takes nodes to prepare is settled at once",
+        LEADER,
+        "        if Transition(following).finished:",
+        "        if True:",
+    ),
+    Mutation(
+        "a transition that is not finished is settled",
+        LEADER,
+        "if not (yield from self._advance(move, lambda: False)) or not move.transition.finished:",
+        "if not (yield from self._advance(move, lambda: True)):",
+    ),
+    Mutation(
+        "a leader does not notice that a node has lost something",
+        LEADER,
+        "name: run for name, run in runs.items() if name in named or",
+        "name: run for name, run in runs.items() if",
+    ),
+    Mutation(
+        "a leader does not notice who asks",
+        LEADER,
+        "        self._unheard |= seen.interests.keys() if touched is None else touched\n",
+        "",
+    ),
+    Mutation(
+        "a node that is silent is awaited for ever",
+        LEADER,
+        "        losing |= silent\n",
+        "",
+    ),
+    Mutation(
+        "nobody lists the regions of a node that had all",
+        LEADER,
+        "        interests = yield BeginToPlan()\n        if interests is None:",
+        "        interests = yield BeginToPlan()\n        if interests is not None:",
+    ),
+    Mutation(
+        "a leader that is not one any more goes on with a transition",
+        LEADER,
+        "        seen = yield from self._look()\n        if seen is None or seen.taken or (record is not None and",
+        "        seen = yield from self._look()\n        if seen is None:\n            return True\n"
+        "        if seen.taken or (record is not None and",
     ),
 )

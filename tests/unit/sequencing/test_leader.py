@@ -1,0 +1,237 @@
+"""The leader without IO: which errands it gives, in which order, and what it does when they fail."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from typing import Any
+
+import pytest
+
+from adapters import planning
+from sequencing import errands
+from sequencing.errands import Errand, Handle, Runs, Seen, Steps
+from sequencing.leader import Leader
+from sequencing.node import Node
+from sequencing.plan import Plan
+from sequencing.record import Interest, Record
+
+NODES = {"n1": "", "n2": ""}
+
+
+class Work:
+    """Work that was begun: it is done when somebody waits for it."""
+
+    def __init__(self, host: Host, work: Errand | Steps[Any]) -> None:
+        self.is_done, self._host, self._work = False, host, work
+        self._value: Any = None
+        self._error: Exception | None = None
+
+    def result(self) -> Any:
+        if self._error is not None:
+            raise self._error
+        return self._value
+
+    def end(self) -> None:
+        if self.is_done:
+            return
+        self.is_done = True
+        try:
+            run = self._host.run if isinstance(self._work, Generator) else self._host.do
+            self._value = run(self._work)  # type: ignore[arg-type]
+        except Lost as error:
+            self._error = error
+
+
+class Lost(Exception):
+    """An errand had no answer."""
+
+
+class Host:
+    """Carries out errands by hand."""
+
+    def __init__(self, seen: Seen, *, resume_s: float = 60.0) -> None:
+        self.seen, self.now_s = seen, 100.0
+        self.writes: list[tuple[str, Record]] = []
+        self.done: list[str] = []
+        self.requests = 0
+        """How often a wait for requests ends with one, before what else is waited for has ended."""
+        self.is_leading = True
+        self.runs = dict.fromkeys(NODES, "1")
+        self.nodes = {name: Node(name) for name in NODES}
+        self.answer_write: Callable[[str], bool] = lambda how: True
+        self.leader = Leader(
+            "acyclic",
+            resume_s,
+            planning=lambda: planning,
+            give_up_s_of=lambda url: 0.0,
+            is_stopping=lambda: False,
+            now_s=lambda: self.now_s,
+            wall_ms=lambda: 7,
+        )
+
+    def turn(self) -> None:
+        self.run(self.leader.turn(self.seen))
+
+    def run(self, steps: Steps[Any]) -> Any:
+        answer: Any = None
+        error: Exception | None = None
+        while True:
+            try:
+                errand = steps.send(answer) if error is None else steps.throw(error)
+            except StopIteration as end:
+                return end.value
+            answer, error = None, None
+            try:
+                answer = self.do(errand)
+            except Lost as failed:
+                error = failed
+
+    def do(self, errand: Errand) -> Any:
+        self.done.append(type(errand).__name__)
+        match errand:
+            case errands.Look():
+                return self.seen if self.is_leading else None
+            case errands.Keep():
+                return self.is_leading
+            case errands.Write(how, record):
+                self.writes.append((how, record))
+                return self.is_leading and self.answer_write(how)
+            case errands.AskRuns(nodes):
+                return Runs({name: self.runs[name] for name in nodes if name in self.runs})
+            case errands.Perform(tasks, _):
+                return [task.perform(self.nodes[task.node]) for task in tasks]
+            case errands.Begin(work):
+                return Work(self, work)
+            case errands.Compute(function):
+                return function()
+            case errands.Until(works, _, asked):
+                return self._until(works, asked)
+            case errands.ReadIncarnations():
+                return 1, frozenset[str]()
+        return None
+
+    def _until(self, works: tuple[Handle, ...], asked: str | None) -> bool:
+        self.now_s += 0.001
+        if asked is not None and self.requests:
+            self.requests -= 1
+            return True
+        for work in works:
+            assert isinstance(work, Work)
+            work.end()
+        return not works
+
+
+def seen_of(record: Record | None, **more: Any) -> Seen:
+    about: dict[str, Any] = {"announced": (0, 0), "asked": "0", "nodes": NODES, "connections": 1} | more
+    return Seen(record, about.pop("interests", {}), frozenset(about.pop("published", ())), **about)
+
+
+def announced(host: Host, record: Record, **more: Any) -> None:
+    """Have everybody know a record, and what is wanted now."""
+    host.seen = seen_of(record, announced=(record.plan.epoch, record.plan.version), **more)
+
+
+def test_a_network_begins_with_its_first_connection() -> None:
+    host = Host(seen_of(None, connections=0))
+    host.turn()
+    assert host.done == ["Until"]
+    host.seen = seen_of(None)
+    host.turn()
+    [(how, record)] = host.writes
+    assert (how, set(record.plan.nodes), record.plan.sole) == ("settle", {"n1", "n2"}, "")
+    alone = Host(seen_of(None, nodes={"n1": ""}))
+    alone.turn()
+    assert [(how, record.plan.sole) for how, record in alone.writes] == [("save", "n1")]
+
+
+def planned(host: Host) -> Record:
+    """Have a first subscriber in some regions, so that the planner is loaded, and something is planned."""
+    host.turn()
+    announced(host, host.writes[-1][1], interests={"s": Interest(1, 1, {"a": 1, "b": 1})})
+    host.turn()
+    settled = host.writes[-1][1]
+    assert settled.members == {"s": {"a", "b"}}
+    assert not settled.behind
+    return settled
+
+
+def test_a_plan_is_saved_then_brought_to_the_nodes_then_announced_then_settled() -> None:
+    host = Host(seen_of(None))
+    planned(host)
+    assert [how for how, _ in host.writes] == ["settle", "save", "announce", "save"]
+    writes = [number for number, what in enumerate(host.done) if what == "Write"]
+    assert "Perform" in host.done[writes[1] : writes[2]], "the nodes know it before clients do"
+
+
+def test_a_join_that_takes_no_epoch_is_settled_at_once() -> None:
+    host = Host(seen_of(None))
+    record = planned(host)
+    wants = {"s": Interest(1, 1, {"a": 1, "b": 1}), "t": Interest(2, 1, {"a": 1})}
+    announced(host, record, interests=wants)
+    host.writes.clear()
+    host.turn()
+    [(how, granted)] = host.writes[:1]
+    assert (how, granted.plan.epoch, set(granted.members["t"])) == ("settle", record.plan.epoch, {"a"})
+
+
+def moving(host: Host) -> Record:
+    """Return a record in which two regions begin a new epoch, for somebody has both from now on."""
+    record = planned(host)
+    wants = {"s": Interest(1, 1, {"a": 1, "b": 1}), "t": Interest(2, 1, {"c": 1, "d": 1})}
+    announced(host, record, interests=wants)
+    host.turn()
+    record = host.writes[-1][1]
+    wants |= {"u": Interest(3, 1, {"a": 1, "c": 1})}
+    announced(host, record, interests=wants)
+    host.writes.clear()
+    return record
+
+
+def test_who_joins_beside_a_transition_is_in_the_record_that_settles_it() -> None:
+    host = Host(seen_of(None))
+    record = moving(host)
+    following: list[Record] = []
+
+    def wrote(how: str) -> bool:
+        if how == "announce":
+            following.append(host.writes[-1][1])
+            plan: Plan = following[0].plan
+            more = {"interests": {**host.seen.interests, "v": Interest(4, 1, {"e": 1})}, "published": ["e"]}
+            host.seen = seen_of(following[0], announced=(plan.epoch, plan.version), asked="1", **more)
+            host.requests = 1
+        return True
+
+    host.answer_write = wrote
+    host.turn()
+    assert [how for how, _ in host.writes] == ["save", "announce", "grant", "save"]
+    assert host.writes[-1][1].members["v"] == {"e"}
+    assert host.writes[-1][1].plan.epoch > record.plan.epoch
+
+
+def test_where_a_grant_had_no_answer_the_record_without_it_is_not_written() -> None:
+    host = Host(seen_of(None))
+    moving(host)
+
+    def wrote(how: str) -> bool:
+        if how == "grant":
+            raise Lost
+        if how == "announce":
+            following = host.writes[-1][1]
+            more = {"interests": {**host.seen.interests, "v": Interest(4, 1, {"e": 1})}, "published": ["e"]}
+            number = following.plan.epoch, following.plan.version
+            host.seen, host.requests = seen_of(following, announced=number, asked="1", **more), 1
+        return True
+
+    host.answer_write = wrote
+    with pytest.raises(Lost):
+        host.turn()
+    assert [how for how, _ in host.writes] == ["save", "announce", "grant"], "the next look shows what is so"
+
+
+@pytest.mark.parametrize("when", ["save", "announce"])
+def test_who_has_lost_the_lease_writes_nothing_more(when: str) -> None:
+    host = Host(seen_of(None))
+    moving(host)
+    host.answer_write = lambda how: how != when
+    host.turn()
+    assert host.writes[-1][0] == when
