@@ -342,7 +342,7 @@ class Leader:
             return None
         if not seen.is_announced(record.plan):
             return None
-        asking = {name: seen.interests[name] for name in self._unheard}
+        asking = {name: seen.interests[name] for name in sorted(self._unheard)}
         changes = changes_asked(record, asking, seen.published, expected=record.expected)
         if changes is None or changes.missing:
             return None
@@ -377,7 +377,7 @@ class Leader:
         if seen.expected != len(expected):
             expected = yield ReadExpected()
         interests = dict(seen.interests)  # as they are now: more is noted while the plan is made
-        asking = {name: interests[name] for name in self._unheard if name in interests}
+        asking = {name: interests[name] for name in sorted(self._unheard) if name in interests}
         changes = partial(changes_asked, record, asking, seen.published, runs=losing, expected=expected)
         decide = partial(self._decide, record, changes, interests, there, announced, self._gone.away(record))
         deciding: Handle = yield Begin(Compute(decide))
@@ -521,7 +521,7 @@ class Leader:
         if seen.expected != len(record.expected) or seen.doubted or not seen.nodes.keys() <= record.plan.nodes.keys():
             return None
         nodes = {name: url for name, url in self._there.items() if name in record.plan.nodes}
-        interests = {name: seen.interests[name] for name in self._unheard - apart_from}
+        interests = {name: seen.interests[name] for name in sorted(self._unheard - apart_from)}
         following: Record | None = self._beside.granted_beside(
             record, interests, seen.published, nodes=nodes or record.plan.nodes, busy=busy
         )
@@ -669,8 +669,8 @@ class Leader:
         seen = yield from self._look()
         if seen is None or seen.taken or (record is not None and (yield from self._is_overdue(record))):
             return False
-        named = self._named_runs(seen, plan) & plan.nodes.keys()
-        runs = yield from self._ask_runs({name: plan.nodes[name] for name in named})
+        named = self._named_runs(seen, plan)
+        runs = yield from self._ask_runs({name: url for name, url in plan.nodes.items() if name in named})
         return all(_is_named(plan, name, run) for name, run in runs.items())
 
     @staticmethod

@@ -20,6 +20,8 @@ ORDERINGS: tuple[Ordering, ...] = ("acyclic", "causal", "overlap")
 COPIED = 0.5
 """The part of the scenarios whose nodes lose something, in which replicas take over."""
 
+APART = 0.4
+"""The part of the worlds without expected overlaps in which servers are of two halves."""
 GIVES_UP = 0.3
 """The part of the other scenarios with several nodes in which nodes are given up."""
 
@@ -64,6 +66,9 @@ class Scenario:
     """After how long without an answer a node is given up, 0: never."""
     proposals: int = 0
     """How often an operator proposes another plan."""
+    is_apart: bool = False
+    """Whether half of the servers have the first regions, and the others the last ones: what moves in one half leaves
+    the other as it is."""
 
     @classmethod
     def of(cls, seed: int) -> Scenario:
@@ -103,6 +108,8 @@ class Scenario:
         proposing = Random(f"proposed {seed}")
         proposals = proposing.randint(1, 6) if found.nodes > 1 and proposing.random() < PROPOSES else 0
         found = replace(found, is_copied=is_copied, proposals=proposals)
+        if found.reach == 0 and Random(f"apart {seed}").random() < APART:
+            found = replace(found, is_apart=True, regions=max(4, found.regions), servers=max(4, found.servers))
         if is_alone:
             return replace(found, alone_ms=found.busy_ms * more.uniform(0.1, 1.1))
         giving_up = Random(f"giving up {seed}")
@@ -153,8 +160,8 @@ def run_faults(scenario: Scenario) -> Outcome:
     )
     causal = scenario.ordering == "causal"
     servers = [
-        Server(network, f"s{number}", regions, causal=causal, restless=scenario.restless, reach=scenario.reach)
-        for number in range(scenario.servers)
+        Server(network, f"s{number}", part, causal=causal, restless=scenario.restless, reach=scenario.reach)
+        for number, part in enumerate(_parts(regions, scenario))
     ]
     for server in servers:
         engine.launch(server.process)
@@ -194,6 +201,13 @@ def run_faults(scenario: Scenario) -> Outcome:
         scenario.crashes + scenario.pauses + scenario.cuts + scenario.losses + scenario.forgettings,
         network.store.gone_over,
     )
+
+
+def _parts(regions: str, scenario: Scenario) -> list[str]:
+    """Return the regions that each server may have."""
+    half = len(regions) // 2
+    parts = (regions[:half], regions[half:]) if scenario.is_apart and half else (regions,)
+    return [parts[number % len(parts)] for number in range(scenario.servers)]
 
 
 def _schedule_faults(scenario: Scenario, engine: Engine, network: Network, servers: list[Server]) -> None:

@@ -2,26 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
-from laboratory.simulation.engine import Call, Lost, Process, Signal, Sleep, Task, Wait
+from laboratory.simulation.engine import Call, Engine, Lost, Process, Signal, Sleep, Task, Wait
 from sequencing import errands
 from sequencing.changes import Changes
 from sequencing.errands import Errand, Handle, Runs, Seen, Steps
 from sequencing.errors import PlanError
 from sequencing.leader import Leader, Pace
 from sequencing.manager import following_record, proposed_record
-from sequencing.record import Interest, Members, Record
-
-if TYPE_CHECKING:
-    from laboratory.simulation.network import Network
+from sequencing.membership import Membership
+from sequencing.node import Node
+from sequencing.plan import Ordering, Plan
+from sequencing.record import Interest, Members, Pair, Record
 
 Waits = Generator[Wait, Any, Any]
 
 PACE = Pace(look_every_s=0.02, gather_first_s=0.001, gather_s=0.001, again_s=0.002)
-PLANNING_MS_MAX = 6.0
+PLANNING_MS_MAX = (2.0, 30.0, 120.0)
+"""Some leaders plan slowly: so much is asked for meanwhile."""
+
+
+class Network(Protocol):
+    """What a leader needs of the network; implemented by `laboratory.simulation.network`."""
+
+    engine: Engine
+    control: Process
+    store: Any
+    """The control store."""
+    ordering: Ordering
+    machines: dict[str, Node]
+    expected: frozenset[Pair]
+    give_up_ms: float
+
+    def plan(self, membership: Membership, epoch: int, first_atom: int, nodes: Mapping[str, str] | None = None) -> Plan:
+        """Plan over nodes."""
+
+    def runs(self, nodes: Iterable[str]) -> Waits:
+        """Ask nodes which run they are in."""
+
+    def at(self, node: str, runs: Mapping[str, str], do: Callable[[], Any], wait_ms: float = 0.0) -> Call:
+        """Have a node do something, if it is in the run that is meant."""
+
+    def note_given_up(self, plan: Plan) -> None:
+        """Note which nodes a plan that was to be written gives up."""
 
 
 class _Work:
@@ -72,6 +98,7 @@ class Leading:
         self._engine, self._store = network.engine, network.store
         self._token = self._written = 0
         self._begun: list[_Work] = []
+        self._planning_ms_max = self._engine.random.choice(PLANNING_MS_MAX)
 
     def run(self) -> Task:
         """Ask for the lease, and lead while it lasts."""
@@ -158,7 +185,7 @@ class Leading:
                     work.task.close()
                 self._ended(work)
             case errands.Compute(function):
-                yield Sleep(self._engine.random.random() * PLANNING_MS_MAX)
+                yield Sleep(self._engine.random.random() * self._planning_ms_max)
                 return function()
             case errands.BeginToPlan():
                 [interests] = yield self._call(lambda: (store.begin_to_plan(self._token),))
@@ -225,7 +252,7 @@ class Leading:
             return False
         signal, wait_ms = Signal(), None if seconds is None else 1_000 * seconds
         if asked is not None and wait_ms is not None:  # it hears of requests at some time, and looks without any, too
-            wait_ms *= self._engine.random.random()
+            wait_ms *= self._engine.random.random() * self._engine.random.choice((0.2, 1.0))
         for work in mine:
             work.waiters.append(signal)
         if wait_ms is not None:
