@@ -56,6 +56,8 @@ class Host:
         self.requests = 0
         """How often a wait for requests ends with one, before what else is waited for has ended."""
         self.is_leading = True
+        self.refuses = 0
+        """Whether the nodes do nothing of what they are to do next."""
         self.runs = dict.fromkeys(NODES, "1")
         self.nodes = {name: Node(name) for name in NODES}
         self.answer_write: Callable[[str], bool] = lambda how: True
@@ -99,7 +101,8 @@ class Host:
             case errands.AskRuns(nodes):
                 return Runs({name: self.runs[name] for name in nodes if name in self.runs})
             case errands.Perform(tasks, _):
-                return [task.perform(self.nodes[task.node]) for task in tasks]
+                refused, self.refuses = self.refuses, 0
+                return [False if refused else task.perform(self.nodes[task.node]) for task in tasks]
             case errands.Begin(work):
                 return Work(self, work)
             case errands.Compute(function):
@@ -206,6 +209,42 @@ def test_who_joins_beside_a_transition_is_in_the_record_that_settles_it() -> Non
     assert [how for how, _ in host.writes] == ["save", "announce", "grant", "save"]
     assert host.writes[-1][1].members["v"] == {"e"}
     assert host.writes[-1][1].plan.epoch > record.plan.epoch
+
+
+def test_a_new_region_is_granted_when_its_node_knows_it_and_not_before() -> None:
+    host = Host(seen_of(None))
+    record = planned(host)
+    wants = {"s": Interest(1, 1, {"a": 1, "b": 1}), "t": Interest(2, 1, {"new": 1})}
+    announced(host, record, interests=wants)
+    host.writes.clear()
+    host.done.clear()
+    host.refuses = 1
+    host.turn()
+    grants = [number for number, what in enumerate(host.done) if what == "Write"]
+    assert host.done[: grants[-1]].count("Perform") >= 2, "once in vain"
+    assert host.writes[-1][1].members["t"] == {"new"}
+    assert [how for how, _ in host.writes] != ["settle"], "not in place, where that was in vain"
+
+
+def test_what_is_granted_while_a_plan_is_made_is_in_it() -> None:
+    host = Host(seen_of(None))
+    record = moving(host)
+    wants = {**host.seen.interests, "v": Interest(4, 1, {"e": 1})}
+    begun: list[Errand | Steps[Any]] = []
+    do = host.do
+
+    def doing(errand: Errand) -> Any:
+        if isinstance(errand, errands.Begin) and isinstance(errand.work, errands.Compute) and not begun:
+            begun.append(errand.work)
+            announced(host, record, interests=wants, published=["e"], asked="1")
+            host.requests = 1
+        return do(errand)
+
+    host.do = doing  # type: ignore[method-assign]
+    host.turn()
+    assert [how for how, _ in host.writes][:3] == ["settle", "save", "announce"], "the grant, and then the plan"
+    assert all(written.members["v"] == {"e"} for _, written in host.writes)
+    assert host.writes[-1][1].members["u"] == {"a", "c"}
 
 
 def test_where_a_grant_had_no_answer_the_record_without_it_is_not_written() -> None:
