@@ -878,11 +878,4 @@ MUTATIONS = (
         "        interests = yield BeginToPlan()\n        if interests is None:",
         "        interests = yield BeginToPlan()\n        if interests is not None:",
     ),
-    Mutation(
-        "a leader that is not one any more goes on with a transition",
-        LEADER,
-        "        seen = yield from self._look()\n        if seen is None or seen.taken or (record is not None and",
-        "        seen = yield from self._look()\n        if seen is None:\n            return True\n"
-        "        if seen.taken or (record is not None and",
-    ),
 )

@@ -12,7 +12,6 @@ from sequencing import errands
 from sequencing.errands import Errand, Handle, Runs, Seen, Steps
 from sequencing.leader import Leader
 from sequencing.node import Node
-from sequencing.plan import Plan
 from sequencing.record import Interest, Record
 
 NODES = {"n1": "", "n2": ""}
@@ -49,7 +48,7 @@ class Lost(Exception):
 class Host:
     """Carries out errands by hand."""
 
-    def __init__(self, seen: Seen, *, resume_s: float = 60.0) -> None:
+    def __init__(self, seen: Seen, *, resume_s: float = 60.0, give_up_s: float = 0.0) -> None:
         self.seen, self.now_s = seen, 100.0
         self.writes: list[tuple[str, Record]] = []
         self.done: list[str] = []
@@ -65,7 +64,7 @@ class Host:
             "acyclic",
             resume_s,
             planning=lambda: planning,
-            give_up_s_of=lambda url: 0.0,
+            give_up_s_of=lambda url: give_up_s,
             is_stopping=lambda: False,
             now_s=lambda: self.now_s,
             wall_ms=lambda: 7,
@@ -109,6 +108,10 @@ class Host:
                 return function()
             case errands.Until(works, _, asked):
                 return self._until(works, asked)
+            case errands.ReadRuns():
+                return {}
+            case errands.NoteRuns():
+                return True
             case errands.ReadIncarnations():
                 return 1, frozenset[str]()
         return None
@@ -190,25 +193,52 @@ def moving(host: Host) -> Record:
     return record
 
 
-def test_who_joins_beside_a_transition_is_in_the_record_that_settles_it() -> None:
-    host = Host(seen_of(None))
-    record = moving(host)
-    following: list[Record] = []
+def ask_when_announced(host: Host, region: str, published: tuple[str, ...] = ()) -> None:
+    """Have somebody ask for a region as soon as the next plan is announced."""
 
     def wrote(how: str) -> bool:
         if how == "announce":
-            following.append(host.writes[-1][1])
-            plan: Plan = following[0].plan
-            more = {"interests": {**host.seen.interests, "v": Interest(4, 1, {"e": 1})}, "published": ["e"]}
-            host.seen = seen_of(following[0], announced=(plan.epoch, plan.version), asked="1", **more)
+            following = host.writes[-1][1]
+            wants = {**host.seen.interests, "v": Interest(4, 1, {region: 1})}
+            announced(host, following, interests=wants, published=published, asked="1")
             host.requests = 1
         return True
 
     host.answer_write = wrote
+
+
+def test_who_joins_beside_a_transition_is_in_the_record_that_settles_it() -> None:
+    host = Host(seen_of(None))
+    record = moving(host)
+    ask_when_announced(host, "e", ("e",))
     host.turn()
     assert [how for how, _ in host.writes] == ["save", "announce", "grant", "save"]
     assert host.writes[-1][1].members["v"] == {"e"}
     assert host.writes[-1][1].plan.epoch > record.plan.epoch
+
+
+def test_what_moves_is_granted_to_nobody_meanwhile() -> None:
+    host = Host(seen_of(None))
+    moving(host)
+    ask_when_announced(host, "c")
+    host.turn()
+    assert [how for how, _ in host.writes] == ["save", "announce", "save"]
+    assert "v" not in host.writes[-1][1].members
+
+
+def test_a_node_that_is_silent_for_too_long_is_given_up() -> None:
+    host = Host(seen_of(None), give_up_s=1.0)
+    record = planned(host)
+    announced(host, record, interests=host.seen.interests)
+    host.now_s += 60  # it is time to look at the nodes
+    [gone] = {path[-1] for region, path in record.plan.paths.items() if region == "a"}
+    del host.runs[gone]
+    host.writes.clear()
+    host.turn()
+    assert not host.writes
+    host.now_s += 2
+    host.turn()
+    assert host.writes[-1][1].plan.given_up == {gone}
 
 
 def test_a_new_region_is_granted_when_its_node_knows_it_and_not_before() -> None:
@@ -226,25 +256,30 @@ def test_a_new_region_is_granted_when_its_node_knows_it_and_not_before() -> None
     assert [how for how, _ in host.writes] != ["settle"], "not in place, where that was in vain"
 
 
-def test_what_is_granted_while_a_plan_is_made_is_in_it() -> None:
+@pytest.mark.parametrize(("region", "is_granted"), [("e", True), ("c", False)])
+def test_what_is_granted_while_a_plan_is_made_is_in_it_and_is_not_what_that_is_about(
+    region: str, is_granted: bool
+) -> None:
     host = Host(seen_of(None))
     record = moving(host)
-    wants = {**host.seen.interests, "v": Interest(4, 1, {"e": 1})}
-    begun: list[Errand | Steps[Any]] = []
+    wants = {**host.seen.interests, "v": Interest(4, 1, {region: 1})}
+    has_begun = False
     do = host.do
 
     def doing(errand: Errand) -> Any:
-        if isinstance(errand, errands.Begin) and isinstance(errand.work, errands.Compute) and not begun:
-            begun.append(errand.work)
-            announced(host, record, interests=wants, published=["e"], asked="1")
+        nonlocal has_begun
+        if isinstance(errand, errands.Begin) and isinstance(errand.work, errands.Compute) and not has_begun:
+            has_begun = True
+            announced(host, record, interests=wants, published=["e"] if is_granted else (), asked="1")
             host.requests = 1
         return do(errand)
 
     host.do = doing  # type: ignore[method-assign]
     host.turn()
-    assert [how for how, _ in host.writes][:3] == ["settle", "save", "announce"], "the grant, and then the plan"
-    assert all(written.members["v"] == {"e"} for _, written in host.writes)
+    how = [how for how, _ in host.writes]
+    assert (how[0] == "settle") is is_granted
     assert host.writes[-1][1].members["u"] == {"a", "c"}
+    assert all(("v" in written.members) == is_granted for _, written in host.writes)
 
 
 def test_where_a_grant_had_no_answer_the_record_without_it_is_not_written() -> None:
