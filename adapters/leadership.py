@@ -70,7 +70,7 @@ class Control(Protocol):
         """Return the last incarnation and the names of all open connections, both of the same moment."""
 
     async def failed(self, reason: str) -> None:
-        """Note for operators why this candidate fails, and remove what nobody can use; empty: it works again."""
+        """Note for operators why this candidate fails, and remove what cannot be used; empty: it works again."""
 
     async def resign(self, token: str) -> None:
         """Release the lease."""

@@ -359,7 +359,7 @@ class MemoryControl:
         self._world = world
 
     async def failed(self, reason: str) -> None:
-        """See `Control.failed`: nobody looks from outside."""
+        """See `Control.failed`: there is no look from outside."""
 
     async def look(self, token: str, lease_ms: int) -> Seen | None:
         """See `Control.look`."""

@@ -16,7 +16,7 @@ anything else to decide                     ask the nodes; make the next plan, a
 a transition is behind                      bring it to the nodes, and grant joins beside that; announce; settle
 ==========================================  ===========================================================================
 
-Whoever loses the lease returns at once, and begins with a new look; every write is fenced by the last look.
+A leader that loses the lease returns at once, and begins with a new look; every write is fenced by the last look.
 """
 
 from __future__ import annotations

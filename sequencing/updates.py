@@ -35,8 +35,10 @@ STALE_S = 10.0
 """What waits longer for an event, or is older than that when it comes, is dropped or forgotten."""
 BYTES_MAX = 64 * 1024 * 1024
 GUEST_KEYS_MAX = 512
-"""Keys of a region that a reader takes updates of from one client of a gateway, in `STALE_S`: a player moves few
-things. So nobody fills the memory of all who look on."""
+"""Keys that a reader takes updates of from one client of gateways, in `STALE_S`, in all of its sessions and regions: a
+player moves few things. So none fills the memory of all who look on, or takes the room of others."""
+GUESTS_PART = 0.75
+"""The part of a reader's keys that all clients of gateways have together at most: game servers find room."""
 PARSED_FACTOR = 16
 """What is parsed takes so many times the bytes of its JSON, with lists of short numbers."""
 
@@ -136,6 +138,8 @@ class NewestUpdates:
         self._untaken_bytes = 0
         """What their payloads take, about."""
         self._turned_at_s = 0.0
+        self._of_guests: dict[str, int] = {}
+        """Client of gateways → how many keys are in ``_numbers``; of all of them together under the empty name."""
         self.dropped = 0
         """Updates that found no room, or waited too long for an event."""
 
@@ -158,13 +162,13 @@ class NewestUpdates:
         is_new = False
         about = bundle._replace(keys=(), payloads=())  # one key that is not taken does not hold all of them
         share = bundle.size // max(1, len(bundle.keys))
-        most = GUEST_KEYS_MAX if bundle.sender.startswith(GUEST) else self._keys_max
+        guest = bundle.sender.split(GUEST, 2)[1] if bundle.sender.startswith(GUEST) else None
         for key, payload in zip(bundle.keys, bundle.payloads, strict=True):
             number += 1
             newest = numbers.get(key)
             if newest is None:
                 newest = before.get(key)
-                if self._known >= self._keys_max or len(numbers) >= most:
+                if self._known >= self._keys_max or (guest is not None and not self._has_room_for(guest)):
                     self.dropped += 1
                     continue
             if newest is None or newest < (incarnation, number):
@@ -179,7 +183,11 @@ class NewestUpdates:
                 self._untaken += older is None
                 self._untaken_bytes += more
                 newest, waiting[key], is_new = (incarnation, number), (now_s, about, payload, size), True
-            self._known += key not in numbers
+            if key not in numbers:
+                self._known += 1
+                if guest is not None:
+                    self._of_guests[guest] = self._of_guests.get(guest, 0) + 1
+                    self._of_guests[""] = self._of_guests.get("", 0) + 1
             numbers[key] = newest
         if is_new:
             self._waiting[whose] = waiting
@@ -223,9 +231,14 @@ class NewestUpdates:
             self._untaken -= len(waiting)
             self._untaken_bytes -= sum(size for *_, size in waiting.values())
 
+    def _has_room_for(self, guest: str) -> bool:
+        counts = self._of_guests
+        return counts.get(guest, 0) < GUEST_KEYS_MAX and counts.get("", 0) < GUESTS_PART * self._keys_max
+
     def _turn(self, now_s: float) -> None:
         is_long_ago = now_s - self._turned_at_s > 2 * STALE_S
         self._numbers_before, self._numbers, self._known = {} if is_long_ago else self._numbers, {}, 0
+        self._of_guests = {}
         self._turned_at_s = now_s
 
 

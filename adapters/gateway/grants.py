@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -149,6 +150,8 @@ class Subject:
         self._refusals = Bucket(limits.requests_per_s * many, limits.burst_requests * many)
         self._updates = Bucket(limits.updates_per_s * many, limits.burst_updates * many)
         self._bytes = Bucket(limits.bytes_per_s * many, limits.burst_bytes * many)
+        self.beginning = asyncio.Semaphore(many)
+        """Held while states are read and given to a session."""
         self._history = Bucket(limits.history_events_per_s * many, limits.burst_history_events * many)
         self._regions = Bucket(limits.new_regions_per_s * many, limits.burst_new_regions * many)
         # Half of the answers that may be kept at once; the other half refills in the time for which they are kept.
@@ -183,6 +186,10 @@ class Subject:
         """Count bytes of messages; return for how many seconds no more of them may be read."""
         self._bytes.owe(size)
         return self._bytes.owed_s
+
+    def require_bytes(self, size: int) -> None:
+        """Count bytes of an HTTP body; raises `Refusal` if there are too many."""
+        self._require(self._bytes.take_in_debt(size), "bytes")
 
     def require_request(self, *, names: int = 0) -> None:
         """Count a request, and one more for each `NAMES_PER_REQUEST` that it lists.

@@ -20,7 +20,7 @@ from adapters.gateway.ports import Since
 from adapters.gateway.refusal import Code, Refusal
 from adapters.gateway.regions import check_public_region
 from adapters.gateway.schema import POSITION, PROTOCOL
-from sequencing.depth import PAYLOAD_DEPTH_MAX, is_deeper
+from sequencing.depth import PAYLOAD_DEPTH_MAX, PAYLOAD_LISTS_MAX, has_more_lists, is_deeper
 from sequencing.errors import InvalidName
 from sequencing.joint import SET_REGIONS_MAX
 from sequencing.keyed import CONDITIONS_MAX
@@ -182,6 +182,9 @@ def _content(given: schema.Content) -> tuple[Any, int]:
         raise Refusal(Code.INVALID_PAYLOAD, f"the payload cannot be encoded: {error}") from error
     if is_deeper(given.payload, text, PAYLOAD_DEPTH_MAX):
         raise Refusal(Code.INVALID_PAYLOAD, f"the payload is nested deeper than {PAYLOAD_DEPTH_MAX}")
+    if has_more_lists(given.payload, text, PAYLOAD_LISTS_MAX):
+        told = f"the payload has more than {PAYLOAD_LISTS_MAX:,} lists and objects: send fewer, or bytes"
+        raise Refusal(Code.INVALID_PAYLOAD, told)
     return given.payload, len(text)
 
 

@@ -36,6 +36,7 @@ async def publish_one(request: web.Request) -> web.Response:
     gateway.subject(grant).require_events(1)
     region = read_region(request.match_info["region"])
     document, body = await read_object(request, gateway.settings.limits)
+    gateway.subject(grant).require_bytes(len(body))
     events = [_event(gateway, grant, {**document, "region": region})]
 
     async def publish() -> tuple[int, dict[str, Any]]:
@@ -54,7 +55,9 @@ async def publish_batch(request: web.Request) -> web.Response:
     listed = document.get("events")
     if not isinstance(listed, list) or not 0 < len(listed) <= limits.messages_per_array_max:
         raise Refusal(Code.MALFORMED, f"events must be a list of 1 to {limits.messages_per_array_max} events")
-    gateway.subject(grant).require_events(len(listed))  # before the work, so that refused events count as well
+    # Before the work, so that refused events count as well; each region of an event keeps a copy.
+    gateway.subject(grant).require_events(sum(map(copies_of, listed)))
+    gateway.subject(grant).require_bytes(len(body) // len(listed) * sum(map(copies_of, listed)))
     events = [_event(gateway, grant, each) for each in listed]
 
     async def publish() -> tuple[int, dict[str, Any]]:
@@ -63,6 +66,12 @@ async def publish_batch(request: web.Request) -> web.Response:
         return status, {"results": results}
 
     return await _once(request, grant, body, publish, events=len(events))
+
+
+def copies_of(document: Any) -> int:
+    """Return in how many regions an event is, before any of it is checked."""
+    regions = document.get("regions") if isinstance(document, dict) else None
+    return max(1, len(regions)) if isinstance(regions, list) else 1
 
 
 class _Event(NamedTuple):

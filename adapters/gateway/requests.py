@@ -52,7 +52,7 @@ class Requests:
             message = await socket.receive()
             self._caller.heard()
             if message.type is WSMsgType.TEXT:
-                wait_s = self._gateway.subject(self._caller.grant).read_bytes(len(message.data))
+                wait_s = self._gateway.subject(self._caller.grant).read_bytes(_size(message.data))
                 if wait_s:
                     await asyncio.sleep(wait_s)
                 await self._take_text(message.data)
@@ -104,7 +104,11 @@ class Requests:
     async def _take_message(self, document: Any) -> None:
         names, subject = names_in(document), self._gateway.subject(self._caller.grant)
         if isinstance(document, dict) and document.get("type") == "publish":
-            subject.require_events(1)
+            regions = document.get("regions")
+            many = len(regions) if isinstance(regions, list) and regions else 1
+            subject.require_events(many)  # each of its regions keeps a copy
+            if many > 1:
+                subject.read_bytes((many - 1) * _size_about(document.get("payload", document.get("base64"))))
         elif updates := updates_in(document):
             subject.require_updates(updates)
         else:
@@ -287,3 +291,15 @@ def _encoded(payload: Any) -> bytes:
 def _retrieved(asking: asyncio.Task[Publish]) -> None:
     if not asking.cancelled():
         asking.exception()  # retrieved here, as a session that has ended does not retrieve it
+
+
+def _size(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode(errors="surrogatepass"))
+
+
+def _size_about(payload: Any) -> int:
+    """Return about how many bytes a payload has, which was not checked yet."""
+    try:
+        return len(orjson.dumps(payload))
+    except TypeError:
+        return 0

@@ -24,6 +24,9 @@ PRESENCE_BYTES_MAX = 4_096
 COMMANDS_MAX = 64
 """Subscribes and unsubscribes that wait for earlier ones; at this limit nothing more is read."""
 
+STATES_AT_ONCE = 8
+"""Of so many regions the states are read together."""
+
 
 class Subscriptions:
     """Carries out the subscribes and unsubscribes of one session, in order."""
@@ -131,18 +134,25 @@ class Subscriptions:
     async def _begin(self, regions: tuple[str, ...], place: ParkedSession) -> dict[str, str]:
         """Join regions and begin with their state; return when all of it has been given to the outbox.
 
-        So the client knows no position of a region before it has the state. Until then no other session can continue
+        A few at a time, and of one client's sessions one after the other: states may be large. So the client knows no
+        position of a region before it has the state. Until then no other session can continue
         this place: a move is in progress. If it fails, the regions are left, so that the client can ask again.
         """
-        place.begins(regions)
-        try:
-            positions = await place.connection.subscribe(*regions, state=True)
-        except (*ENDS_CONNECTION, TooSlow, UsageError):  # after a usage error nothing has changed
-            raise
-        except GamecastError:
-            await self._leave(regions, place)
-            raise
-        await place.until_begun()
+        positions: dict[str, str] = {}
+        async with self._gateway.subject(self._caller.grant).beginning:
+            for first in range(0, len(regions), STATES_AT_ONCE):
+                part = regions[first : first + STATES_AT_ONCE]
+                place.begins(part)
+                try:
+                    positions |= await place.connection.subscribe(*part, state=True)
+                except (*ENDS_CONNECTION, TooSlow):
+                    raise
+                except GamecastError as error:
+                    begun = (*regions[:first], *(() if isinstance(error, UsageError) else part))
+                    if begun:  # after a usage error nothing has changed
+                        await self._leave(begun, place)
+                    raise
+                await place.until_begun()
         return positions
 
     async def _leave(self, regions: tuple[str, ...], place: ParkedSession) -> None:

@@ -55,7 +55,7 @@ class ControlKeys:
         **dict.fromkeys((published, ordered, lossy, expected), "set"),
         **dict.fromkeys((alive, gone, present), "zset"),
     }
-    """Key → its type in Redis; with another type, nobody can use it."""
+    """Key → its type in Redis; with another type, it cannot be used."""
     of_plans = frozenset((state, plan, regions, atoms, heard, ordered, nodes, lossy))
     """What only leaders write, and cannot go on without: they remove none of it."""
 

@@ -41,7 +41,7 @@ LATE_S_MAX = 2.0
 """How much longer than asked a leader waits for interests: Redis blocks by a clock that may be set back meanwhile."""
 
 MEND_EVERY_S = 1.0
-"""How often a leader looks for keys that nobody can use: joins may fail for so long."""
+"""How often a leader looks for keys that cannot be used: joins may fail for so long."""
 
 TROUBLE_MS = 10_000
 """How long it is known that a candidate failed: longer than it takes to fail again."""
@@ -224,7 +224,7 @@ class LeaderControl(RedisControl):
             return True
 
     async def expected(self) -> frozenset[Pair]:
-        """See `Control.expected`. What nobody can have declared is removed: the leader compares how many there are."""
+        """See `Control.expected`. What cannot have been declared is removed: the leader compares how many there are."""
         members = await self._connection.call("SMEMBERS", ControlKeys.expected)
         found, spoiled = read_overlaps(members)
         if spoiled:
@@ -242,7 +242,7 @@ class LeaderControl(RedisControl):
             await self._mend(with_names=True)
 
     async def _mend(self, *, with_names: bool = False) -> None:
-        """Remove what nobody can use from the control keys; ``with_names``: also from those of each connection."""
+        """Remove what cannot be used from the control keys; ``with_names``: also from those of each connection."""
         self._mend_at_s = time.monotonic() + MEND_EVERY_S
         types = ((key, kind) for key, kind in ControlKeys.types.items() if key not in ControlKeys.of_plans)
         removed = [*pairs(await self._lead("mend", int(with_names), *chain.from_iterable(types)))]

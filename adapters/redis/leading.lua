@@ -13,7 +13,7 @@
 --    or 'answer', token, id of a proposal, answer
 --    or 'past', token, id of a plan (epoch-version), how long to keep it in ms, what it ends (see past.py), regions
 --    or 'mend', '1' if the keys of each name are looked at, too, then keys and types
---                                                 → of what nobody can use, and is removed: key, and what it was
+--                                                 → of what cannot be used, and is removed: key, and what it was
 --    or 'resign', token.
 --
 -- A leader is fenced by its token: without the lease it can write nothing, nor without knowing what was
@@ -115,7 +115,7 @@ if verb == 'mend' then
       remove(key, 'a ' .. found .. ' and not a ' .. wanted)
     end
   end
-  -- A number that nobody can count on from. As it is then, it is larger than any that was counted.
+  -- A number from which no count can go on. As it is then, it is larger than any that was counted.
   local function mend_number(hash, field, instead)
     local text = redis.call('HGET', hash, field)
     if text and not (string.match(text, '^%d+$') and #text <= DIGITS_MAX) then

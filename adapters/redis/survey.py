@@ -114,7 +114,7 @@ async def _published(control: ServerProbe) -> Record | None:
 
 
 async def _note_types(control: ServerProbe) -> None:
-    """Note the keys that have a type that nobody can use."""
+    """Note the keys that have a type that cannot be used."""
     found = await control.ask_each([("TYPE", key) for key in ControlKeys.types])
     for (key, wanted), kind in zip(ControlKeys.types.items(), found, strict=True):
         if kind and text(kind) not in {wanted, "none"}:

@@ -26,6 +26,10 @@ from sequencing.session import Session
 
 FRAMES_MAX = 64
 """Frames of a region in one read: the application takes history at its own pace."""
+READ_BYTES = 1024 * 1024
+"""About the same in bytes, of all regions, by the size of the frames that came last."""
+FRAME_BYTES = 8_192
+"""What a frame is taken to have before any came."""
 
 LATE_S_MAX = 60.0
 """How long an epoch that is ending may bring nothing: a node of its path may be unreachable. Then the missing events
@@ -127,6 +131,7 @@ class History:
         self._is_answered = recall.is_answered
         self._refusal: UsageError | None = recall.unknown()
         self._looking = asyncio.Lock()
+        self._frame_bytes = FRAME_BYTES
         self._epochs: deque[tuple[Replay, Mapping[str, Plan]]] | None = None
         self._left: list[Ready | Missing] = []
         self._released: set[str] = set()
@@ -292,8 +297,11 @@ class History:
             by_node.setdefault(plans[region].paths[region][-1], {})[region] = position
         frames: list[StampedFrame] = []
         for node, after in by_node.items():
-            found = await self._at(node, _reading(after))
+            frames_max = max(1, min(FRAMES_MAX, READ_BYTES // (self._frame_bytes * len(after))))
+            found = await self._at(node, _reading(after, frames_max))
             frames += found.frames if found is not None else ()
+        for frame in frames:
+            self._frame_bytes = max(len(frame.body), self._frame_bytes - self._frame_bytes // 64, 1)
         return frames
 
     async def _at(self, node: str, ask: Callable[[Reader], Awaitable[Answer]]) -> Answer | None:
@@ -316,8 +324,8 @@ def _newest_of(streams: Sequence[tuple[str, int]]) -> Callable[[Reader], Awaitab
     return lambda reader: reader.newest(streams)
 
 
-def _reading(after: Mapping[str, Position]) -> Callable[[Reader], Awaitable[ReadResult]]:
-    return lambda reader: reader.read(after, frames_max=FRAMES_MAX, block_ms=None)
+def _reading(after: Mapping[str, Position], frames_max: int) -> Callable[[Reader], Awaitable[ReadResult]]:
+    return lambda reader: reader.read(after, frames_max=frames_max, block_ms=None)
 
 
 async def _patiently(ask: Callable[[], Awaitable[Answer]]) -> Answer:

@@ -51,6 +51,8 @@ from sequencing.session import Effects, Session
 if TYPE_CHECKING:
     from gamecast.recording.tap import Tap
 
+BATCH_BYTES = 262_144
+"""Or so many bytes: what is parsed takes a multiple of that."""
 BATCH_EVENTS = 32
 """A batch is delivered when it has so many events. With `FRAME_EVENTS_MAX` it keeps what is alive at a time, the
 batch before included, below the 700 objects at which Python's garbage collector starts: batches of 256 events took
@@ -410,7 +412,7 @@ class Incoming:
         self._time_hold()
 
     def _time_hold(self) -> None:
-        """See to it that what comes live waits no longer for a history than it may."""
+        """Have what comes live wait no longer for a history than it may."""
         if (self._replay_timer is not None) == self._replays.is_holding:
             return
         if self._replay_timer is not None:
@@ -531,8 +533,11 @@ class Incoming:
                 self._time_hold()
         else:
             self._live_batches += 1
-            while inbox.items and len(batch) < BATCH_EVENTS:
-                self._decoder.decode(inbox.take(), batch, together=self._is_live)
+            size = 0
+            while inbox.items and len(batch) < BATCH_EVENTS and size < BATCH_BYTES:
+                item = inbox.take()
+                size += len(item.frame.body) if isinstance(item, Ready) else 0
+                self._decoder.decode(item, batch, together=self._is_live)
         self._taken.set()
         self._decoder.reach(self._passed_markers())
         self.on_decoded()

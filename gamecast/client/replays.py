@@ -11,7 +11,7 @@ is live.
 
 An event of several regions of which one is live and one is replayed has to come once, as one of both, or the position
 of one of them would not show that it came. So it waits for the end of that history, with all that comes live behind it:
-for `HOLD_S_MAX` at most, as nobody waits long for somebody else's history.
+for `HOLD_S_MAX` at most, as live events wait for no long history.
 """
 
 from __future__ import annotations
@@ -35,6 +35,10 @@ HOLD_S_MAX = 1.0
 """So long does an event of several regions, and what comes live behind it, wait for the history of one of them."""
 AHEAD_FRAMES = 256
 """How many frames of a history are read ahead of the application, which may take events in ticks; or one look more."""
+AHEAD_BYTES = 1024 * 1024
+"""The same in bytes."""
+TAKE_BYTES = 262_144
+"""So many are decoded at a time: what is parsed takes a multiple of that."""
 
 
 class Replay:
@@ -54,6 +58,7 @@ class Replay:
         """Whether events of several regions have waited too long for its end."""
         self._on_ready = on_ready
         self._found: deque[Ready | Missing] = deque()
+        self._found_bytes = 0
         self._finding: asyncio.Task[None] | None = None
         self._is_read = False
 
@@ -62,7 +67,7 @@ class Replay:
         """Whether `take` has something to do without a wait. Goes on looking for more, if little is there."""
         if self._is_read:
             return True
-        if self._finding is None and len(self._found) < AHEAD_FRAMES:
+        if self._finding is None and self._has_room:
             self._finding = asyncio.create_task(self._find(), name="gamecast replay")
             self._finding.add_done_callback(lambda _: self._on_ready())
         return bool(self._found) or (self._finding is not None and self._finding.done())
@@ -73,12 +78,15 @@ class Replay:
         if self._finding is not None and self._finding.done():
             finding, self._finding = self._finding, None
             finding.result()
-        while self._found and len(batch) < events_max:
+        size = 0
+        while self._found and len(batch) < events_max and size < TAKE_BYTES:
             item = self._found.popleft()
+            size += _size(item)
             if isinstance(item, Ready) and item.meta.kind in MARKERS:
                 decoder.reach({item.frame.region: (item.frame.epoch, item.frame.last)})
             else:
                 decoder.decode(item, batch, together=self._is_replayed, replayed=True)
+        self._found_bytes -= size
         if not self._is_read or self._found:
             return False
         is_end = self.late.events <= events_max
@@ -105,12 +113,19 @@ class Replay:
         self.late.drop(regions)
         self.fresh.drop(regions)
         self._found = deque(item for item in self._found if region_of(item) not in regions)
+        self._found_bytes = sum(map(_size, self._found))
+
+    @property
+    def _has_room(self) -> bool:
+        return len(self._found) < AHEAD_FRAMES and self._found_bytes < AHEAD_BYTES
 
     async def _find(self) -> None:
-        while not self._is_read and len(self._found) < AHEAD_FRAMES:
+        while not self._is_read and self._has_room:
             found = await self.history.next_items()
             self._is_read = not found
-            self._found.extend(item for item in found if region_of(item) in self.regions)
+            mine = [item for item in found if region_of(item) in self.regions]
+            self._found.extend(mine)
+            self._found_bytes += sum(map(_size, mine))
             self._on_ready()
 
     async def close(self) -> None:
@@ -266,3 +281,7 @@ class Replays:
         """Look no further."""
         for replay in self._all:
             await replay.close()
+
+
+def _size(item: Ready | Missing) -> int:
+    return len(item.frame.body) if isinstance(item, Ready) else 0

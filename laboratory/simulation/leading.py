@@ -203,7 +203,7 @@ class Leading:
                 return (yield self._call(lambda: store.note_runs(self._token, runs)))
             case errands.ReadIncarnations():
                 return (yield self._call(lambda: (store.incarnation, frozenset(store.interests))))
-            case _:  # what is told nobody reads; publishers are forgotten by a fault of its own
+            case _:  # what is told is for operators; publishers are forgotten by a fault of its own
                 pass
         return None
 

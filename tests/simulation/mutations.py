@@ -873,7 +873,7 @@ MUTATIONS = (
         "",
     ),
     Mutation(
-        "nobody lists the regions of a node that had all",
+        "the regions of a node that had all are not listed",
         LEADER,
         "        interests = yield BeginToPlan()\n        if interests is None:",
         "        interests = yield BeginToPlan()\n        if interests is not None:",

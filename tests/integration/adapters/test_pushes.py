@@ -274,7 +274,7 @@ async def test_a_read_that_waited_for_pushes_in_vain_does_not_wait_once_more(
         waits.clear()
         assert await read(node, after, 20) == []
         assert len(waits) == 1
-    assert waits == ["block"], "nobody listens any more"
+    assert waits == ["block"], "it does not listen any more"
     await node.close()
 
 

@@ -6,6 +6,7 @@ import io
 import json
 import logging
 import sys
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -16,7 +17,7 @@ from adapters.gateway.eventmessages import encode_event
 from adapters.gateway.eventtexts import EventTexts
 from adapters.gateway.grants import Bucket, Grant, Subjects
 from adapters.gateway.guard import Guard
-from adapters.gateway.messages import read_json, read_message
+from adapters.gateway.messages import read_json, read_message, read_publication
 from adapters.gateway.metrics import OTHER, BoundedLabels
 from adapters.gateway.refusal import Refusal
 from adapters.gateway.regions import check_public_region, checked_patterns
@@ -24,6 +25,7 @@ from adapters.gateway.replaycache import MemoryReplayCache
 from adapters.gateway.settings import GatewayLimits, GatewaySettings, parse_limits
 from cli.gateway import JsonLines
 from gamecast.event import Event
+from sequencing.depth import PAYLOAD_LISTS_MAX
 from sequencing.errors import BufferFull, InvalidName, UsageError
 
 
@@ -111,6 +113,16 @@ def test_whatever_is_no_message_is_refused_and_nothing_else_happens(document: ob
 def test_json_that_is_too_deep_is_refused() -> None:
     with pytest.raises(Refusal):
         read_json("[" * 100_000)
+
+
+def test_a_payload_of_very_many_lists_is_refused_and_one_of_long_texts_is_not() -> None:
+    many: list[Any] = [[[]] * PAYLOAD_LISTS_MAX, {"a": [{"b": 1}] * PAYLOAD_LISTS_MAX}]
+    few: list[Any] = [[[]] * (PAYLOAD_LISTS_MAX - 1), "[" * 3 * PAYLOAD_LISTS_MAX, [1] * 3 * PAYLOAD_LISTS_MAX]
+    for payload in many:
+        with pytest.raises(Refusal, match="lists and objects"):
+            read_publication({"region": "r", "payload": payload})
+    for payload in few:
+        assert read_publication({"region": "r", "payload": payload}).payload == payload
 
 
 def test_a_bucket_lets_a_burst_through_and_then_its_rate() -> None:

@@ -217,7 +217,7 @@ def test_who_joins_beside_a_transition_is_in_the_record_that_settles_it() -> Non
     assert host.writes[-1][1].plan.epoch > record.plan.epoch
 
 
-def test_what_moves_is_granted_to_nobody_meanwhile() -> None:
+def test_what_moves_is_not_granted_meanwhile() -> None:
     host = Host(seen_of(None))
     moving(host)
     ask_when_announced(host, "c")

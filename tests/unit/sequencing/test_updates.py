@@ -165,13 +165,26 @@ def test_memory_is_bounded_by_bytes_and_grows_no_less_when_the_same_keys_come_ag
     assert [each.key for each in newest.take(everything, 0.0)] == ["b"], "what was taken, or left, leaves its room"
 
 
-def test_of_one_client_of_a_gateway_few_keys_are_taken_so_that_it_fills_nobody() -> None:
+def test_of_one_client_of_a_gateway_few_keys_are_taken_so_that_it_fills_no_memory() -> None:
     newest = NewestUpdates("me", 10_000)
     for number in range(2 * GUEST_KEYS_MAX):
         newest.put("r", bundle(number, f"k{number}")._replace(sender="~mallory"), 0.0)
         newest.put("r", bundle(number, f"k{number}")._replace(sender="server"), 0.0)
     taken = [each.sender for each in newest.take(everything, 0.0)]
     assert (taken.count("~mallory"), taken.count("server")) == (GUEST_KEYS_MAX, 2 * GUEST_KEYS_MAX)
+    for place in range(8):  # its other sessions, and other regions, are it as well
+        assert not newest.put(f"r{place}", bundle(1, "new")._replace(sender=f"~mallory~{place}"), 0.0)
+    assert newest.put("r", bundle(1, "new")._replace(sender="~bob"), 0.0)
+    later_s = STALE_S + 1
+    assert newest.put("r", bundle(1, "new")._replace(sender="~mallory"), later_s), "in time it may name others"
+
+
+def test_all_clients_of_gateways_together_leave_room_for_game_servers() -> None:
+    newest = NewestUpdates("me", 100)
+    for number in range(200):
+        newest.put("r", bundle(number, f"k{number}")._replace(sender=f"~p{number}"), 0.0)
+    assert len(newest.take(everything, 0.0)) == 75
+    assert newest.put("r", bundle(1, "boat")._replace(sender="server"), 0.0)
 
 
 def test_what_is_to_be_sent_is_bounded_by_bytes() -> None:
