@@ -730,7 +730,7 @@ async def server_that_claims(version: str) -> AsyncIterator[str]:
 async def test_publishers_that_are_gone_are_forgotten_and_nothing_of_them_is_taken_later(
     redis_server: EmbeddedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(leader, "FORGET_EVERY_S", 0.05)
+    monkeypatch.setattr(leader, "PACE", replace(leader.PACE, forget_every_s=0.05))
     keys = NodeKeys(SOLE_NODE)
     async with gamecast.connect(redis_server.url, name="old", resume_s=0.05) as old:
         await old.subscribe("a")

@@ -14,7 +14,7 @@ from adapters.gateway.dashboard.routes import dashboard
 from adapters.gateway.tokens import KeyFile, Keys, mint, new_key
 from tests.integration.gateway.test_gateway_javascript import CLIENT, node, printed
 from tests.integration.gateway_clients import Socket, running_gateway
-from tests.patience import patience
+from tests.patience import patience, scaled
 
 
 def said(socket: Socket) -> list[Any]:
@@ -96,7 +96,7 @@ async def test_a_player_whose_token_expires_stays_if_it_comes_back_with_a_new_on
         Socket.open(running.url, token=minted("ana", 600)) as ana,
     ):
         await ana.subscribe("hall", state=True, presence={"hall": "watch"})
-        async with Socket.open(running.url, token=minted("bob", 1), name="bob") as bob:
+        async with Socket.open(running.url, token=minted("bob", scaled(4)), name="bob") as bob:
             await bob.subscribe("hall", state=True, presence={"hall": {}})
             positions = bob.positions
             assert (await bob.closed())[0] == 4010
