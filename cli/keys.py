@@ -14,7 +14,7 @@ from gamecast.client.connecting import connect
 from gamecast.client.networks import require_reachable
 from gamecast.errors import Conflict, Unreachable
 from gamecast.event import Event, State
-from sequencing.names import GUEST, check_region
+from sequencing.names import GUEST, check_region, client_of
 
 STATE_S = 30.0
 
@@ -108,7 +108,8 @@ async def _state(client: Client, region: str) -> dict[str, Event]:
 
 def _holder(sender: str) -> str:
     """Return who counts as having set a key: a server, or a gateway's client, all of its sessions together."""
-    return GUEST + sender.split(GUEST)[1] if sender.startswith(GUEST) else sender
+    client = client_of(sender)
+    return sender if client is None else GUEST + client
 
 
 def _size(event: Event) -> int:

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import orjson
 
-from sequencing.names import GUEST, OWNER, PRESENT
+from sequencing.names import OWNER, PRESENT, client_of
 
 KEYS_MAX = 4_096
 """The most keys that a region may have at once."""
@@ -225,11 +225,12 @@ class Heads:
         most = KEYS_MAX if all(map(is_reserved, more)) else KEYS_MAX - RESERVED_KEYS
         if len(more) > fewer and len(self.known) + len(more) - fewer > most:
             return most, Full.REGION
-        if not (last and publisher.startswith(GUEST)):
+        client = client_of(publisher)
+        if not last or client is None:
             return None
         after = Heads(self.known, values=self.values)
         after.name(names, 0, 0, publisher, body)
-        before, then, client = self.shares(), after.shares(), publisher.split(GUEST)[1]
+        before, then = self.shares(), after.shares()
         limits = (SHARE_KEYS, SHARE_BYTES, SHARES_KEYS, SHARES_BYTES)
         counts = zip(before.of(client) + before.of(), then.of(client) + then.of(), limits, strict=True)
         for what, (had, has, limit) in enumerate(counts, start=1):

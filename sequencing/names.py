@@ -70,6 +70,11 @@ def plain_cell(cell: str) -> str:
     return cell[1:] if cell[:1] == "'" and cell[1:].startswith(_FORMULAS) else cell
 
 
+def client_of(name: str) -> str | None:
+    """Return the client of gateways that a connection is of, all of its sessions alike; None for a game server."""
+    return name.split(GUEST, 2)[1] if name.startswith(GUEST) else None
+
+
 def check_connection_name(name: object) -> str:
     """Return ``name`` if it may name a connection (a subscriber, a publisher), else raise `InvalidName`."""
     return _check(name, "connection name")

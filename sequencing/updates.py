@@ -23,7 +23,7 @@ from typing import Any, NamedTuple, Protocol
 import orjson
 
 from sequencing.errors import InvalidInput
-from sequencing.names import GUEST
+from sequencing.names import client_of
 
 Position = tuple[int, int]
 """Epoch and sequence."""
@@ -162,7 +162,7 @@ class NewestUpdates:
         is_new = False
         about = bundle._replace(keys=(), payloads=())  # one key that is not taken does not hold all of them
         share = bundle.size // max(1, len(bundle.keys))
-        guest = bundle.sender.split(GUEST, 2)[1] if bundle.sender.startswith(GUEST) else None
+        guest = client_of(bundle.sender)
         for key, payload in zip(bundle.keys, bundle.payloads, strict=True):
             number += 1
             newest = numbers.get(key)

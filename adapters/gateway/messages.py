@@ -131,6 +131,12 @@ def updates_in(document: Any) -> int:
     return max(1, len(updates)) if isinstance(updates, list) else 1
 
 
+def copies_in(document: Any) -> int:
+    """Return in how many regions an event is, before any of it is checked: each keeps a copy."""
+    regions = document.get("regions") if isinstance(document, dict) else None
+    return max(1, len(regions)) if isinstance(regions, list) else 1
+
+
 def names_in(document: Any) -> int:
     """Return how many regions a message lists to follow or to leave, before any of them is checked."""
     if not isinstance(document, dict) or document.get("type") == "publish":

@@ -18,7 +18,7 @@ from adapters.gateway.ended import ENDS_CONNECTION
 from adapters.gateway.gateway import GATEWAY, Gateway
 from adapters.gateway.grants import ANYBODY, SEPARATOR, Grant
 from adapters.gateway.hooks import CALLS_AT_ONCE
-from adapters.gateway.messages import read_publication, read_region
+from adapters.gateway.messages import copies_in, read_publication, read_region
 from adapters.gateway.ports import Connection
 from adapters.gateway.refusal import Code, Refusal
 from sequencing.errors import GamecastError
@@ -56,8 +56,9 @@ async def publish_batch(request: web.Request) -> web.Response:
     if not isinstance(listed, list) or not 0 < len(listed) <= limits.messages_per_array_max:
         raise Refusal(Code.MALFORMED, f"events must be a list of 1 to {limits.messages_per_array_max} events")
     # Before the work, so that refused events count as well; each region of an event keeps a copy.
-    gateway.subject(grant).require_events(sum(map(copies_of, listed)))
-    gateway.subject(grant).require_bytes(len(body) // len(listed) * sum(map(copies_of, listed)))
+    copies = sum(map(copies_in, listed))
+    gateway.subject(grant).require_events(copies)
+    gateway.subject(grant).require_bytes(len(body) // len(listed) * copies)
     events = [_event(gateway, grant, each) for each in listed]
 
     async def publish() -> tuple[int, dict[str, Any]]:
@@ -66,12 +67,6 @@ async def publish_batch(request: web.Request) -> web.Response:
         return status, {"results": results}
 
     return await _once(request, grant, body, publish, events=len(events))
-
-
-def copies_of(document: Any) -> int:
-    """Return in how many regions an event is, before any of it is checked."""
-    regions = document.get("regions") if isinstance(document, dict) else None
-    return max(1, len(regions)) if isinstance(regions, list) else 1
 
 
 class _Event(NamedTuple):

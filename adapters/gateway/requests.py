@@ -15,7 +15,17 @@ from adapters.gateway.ended import ENDS_CONNECTION, Ended
 from adapters.gateway.eventmessages import position_text
 from adapters.gateway.gateway import Gateway
 from adapters.gateway.hooks import CALLS_AT_ONCE
-from adapters.gateway.messages import Hello, Ping, Publish, Updates, names_in, read_json, read_message, updates_in
+from adapters.gateway.messages import (
+    Hello,
+    Ping,
+    Publish,
+    Updates,
+    copies_in,
+    names_in,
+    read_json,
+    read_message,
+    updates_in,
+)
 from adapters.gateway.outbox import Outbox
 from adapters.gateway.parked import ParkedSession
 from adapters.gateway.refusal import Close, Code, Refusal
@@ -104,11 +114,10 @@ class Requests:
     async def _take_message(self, document: Any) -> None:
         names, subject = names_in(document), self._gateway.subject(self._caller.grant)
         if isinstance(document, dict) and document.get("type") == "publish":
-            regions = document.get("regions")
-            many = len(regions) if isinstance(regions, list) and regions else 1
-            subject.require_events(many)  # each of its regions keeps a copy
-            if many > 1:
-                subject.read_bytes((many - 1) * _size_about(document.get("payload", document.get("base64"))))
+            copies = copies_in(document)
+            subject.require_events(copies)
+            if copies > 1:
+                subject.read_bytes((copies - 1) * _size_about(document.get("payload", document.get("base64"))))
         elif updates := updates_in(document):
             subject.require_updates(updates)
         else:

@@ -14,6 +14,7 @@ from typing import Any, Literal, TypeVar, get_args
 from adapters.backoff import Backoff
 from adapters.network import Network, Reader
 from adapters.places import Position
+from gamecast.client.framesizes import FrameSizes
 from gamecast.client.states import region_of
 from gamecast.positions import NUMBER_DIGITS_MAX, parse_position
 from sequencing.cut import ReadResult
@@ -131,7 +132,7 @@ class History:
         self._is_answered = recall.is_answered
         self._refusal: UsageError | None = recall.unknown()
         self._looking = asyncio.Lock()
-        self._frame_bytes = FRAME_BYTES
+        self._sizes = FrameSizes(FRAME_BYTES)
         self._epochs: deque[tuple[Replay, Mapping[str, Plan]]] | None = None
         self._left: list[Ready | Missing] = []
         self._released: set[str] = set()
@@ -297,11 +298,10 @@ class History:
             by_node.setdefault(plans[region].paths[region][-1], {})[region] = position
         frames: list[StampedFrame] = []
         for node, after in by_node.items():
-            frames_max = max(1, min(FRAMES_MAX, READ_BYTES // (self._frame_bytes * len(after))))
+            frames_max = self._sizes.fit_in(READ_BYTES // len(after), FRAMES_MAX)
             found = await self._at(node, _reading(after, frames_max))
             frames += found.frames if found is not None else ()
-        for frame in frames:
-            self._frame_bytes = max(len(frame.body), self._frame_bytes - self._frame_bytes // 64, 1)
+        self._sizes.note(frames)
         return frames
 
     async def _at(self, node: str, ask: Callable[[Reader], Awaitable[Answer]]) -> Answer | None:

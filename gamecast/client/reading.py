@@ -16,6 +16,7 @@ from adapters.backoff import Backoff
 from adapters.network import Network, Reader
 from adapters.places import Places, Position
 from gamecast.client.configuration import Limits
+from gamecast.client.framesizes import FrameSizes
 from gamecast.client.watching import Health, Late
 from gamecast.event import Gap
 from sequencing.cut import ReadResult
@@ -69,7 +70,7 @@ class _NodeReader:
     is_waiting: bool = False
     """Whether a read is under way."""
     interrupt: asyncio.Task[None] | None = None
-    frame_bytes: int = 1
+    sizes: FrameSizes = field(default_factory=FrameSizes)
     """How large frames are, those that came last above all."""
     failed: Exception | None = None
     """What went wrong with what came without the task."""
@@ -205,8 +206,8 @@ class NodeReaders:
 
     def _take(self, reading: _NodeReader, found: ReadResult) -> None:
         after = reading.after
+        reading.sizes.note(found.frames)
         for frame in found.frames:
-            reading.frame_bytes = max(len(frame.body), reading.frame_bytes - reading.frame_bytes // 64, 1)
             after.moved(frame.region, frame.epoch, frame.last)
         self._taker.take(found)
         for place in reading.reader.hidden():
@@ -225,7 +226,7 @@ class NodeReaders:
 
     def _held_max(self, reading: _NodeReader) -> int:
         """Return how many frames of a region may wait for others."""
-        return min(self._limits.held_frames_max, max(1, self._limits.held_bytes_max // reading.frame_bytes))
+        return reading.sizes.fit_in(self._limits.held_bytes_max, self._limits.held_frames_max)
 
     def take_at_once(self, node: str, reading: _NodeReader, found: ReadResult) -> bool:
         """Take what has come while a read waits; return whether there is room for more."""
@@ -287,7 +288,7 @@ class NodeReaders:
                 reading.unknown[region] = read.epoch
 
     async def _read_on(self, reading: _NodeReader, after: Mapping[str, Position]) -> ReadResult:
-        frames_max = max(1, min(FRAMES_MAX, READ_BYTES // (reading.frame_bytes * len(after))))
+        frames_max = reading.sizes.fit_in(READ_BYTES // len(after), FRAMES_MAX)
         reading.is_waiting = True
         reading.late.begin()
         try:
