@@ -20,6 +20,15 @@ LEASE_MS = 2_000
 LOOK_EVERY_MS = 500
 """How often a leader reads the control store and renews its lease; a request makes it do so sooner."""
 
+TTL_MS = 10_000
+"""A connection that has not reported for this long counts as disconnected."""
+
+BLIND_MS = 5_000
+"""If no leader checked the connections for longer than this, the control store or all managers were away.
+
+Then no connection is declared disconnected.
+"""
+
 RESUME_S = 60.0
 """How long a disconnected subscriber keeps its place: if it reconnects in time, it resumes in the same order."""
 

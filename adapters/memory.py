@@ -13,7 +13,7 @@ from adapters.leadership import RESUME_S
 from adapters.memorypresence import MemoryPresence
 from adapters.memoryupdates import MemoryUpdates
 from adapters.memoryworld import MemoryNode, MemoryWorld
-from adapters.network import UpdateUser
+from adapters.network import Forgotten, UpdateUser
 from sequencing.errors import (
     NoLeader,
     Superseded,
@@ -23,6 +23,7 @@ from sequencing.errors import (
 from sequencing.extras import require
 from sequencing.plan import Ordering, Plan
 from sequencing.record import Pair, Record, Request
+from sequencing.store import ControlStore, Heard, number_of
 
 NODES_MAX = 64
 
@@ -49,6 +50,8 @@ class MemoryNetwork:
         self._world: MemoryWorld | None = None
         self._name = ""
         self._connection = 0
+        self._said = 0
+        """Up to which ``said`` the network knows what the connection wants."""
 
     async def open(self) -> None:
         """Join the world of this name, or create it.
@@ -82,47 +85,50 @@ class MemoryNetwork:
         """See `Network.introduce`."""
         self._name = name
         self._open_world.faults.require_reachable(name)
-        self._connection = self._open_world.newest[name] = await self.renew()
+        self._connection = self._store.introduce(name, self._open_world.now_ms)
         self._open_world.changed()
         return self._connection
 
     async def renew(self, after: int = 0) -> int:
         """See `Network.renew`."""
         self._require_known()
-        self._open_world.incarnation = max(self._open_world.incarnation, after) + 2  # one for its leaves
-        return self._open_world.incarnation
+        renewed = self._store.renew(self._name, self._connection, after)
+        if renewed is None:
+            raise Superseded(superseded_message(self._name))
+        return renewed
 
     async def join(self, request: Request) -> bool:
         """See `Network.join`."""
-        await self.beat()
-        return self._open_world.join(self._name, request)
+        self._require_known()
+        answer = self._heard(self._store.join(self._name, request, self._open_world.now_ms))
+        if answer is Heard.BACK:
+            raise Forgotten
+        self._said = request.said
+        self._open_world.changed()
+        return answer is Heard.OK
 
     async def place(self, regions: frozenset[str]) -> None:
         """See `Network.place`."""
-        await self.beat()
-        self._open_world.place(regions)
+        self._require_known()
+        self._heard(self._store.place(self._name, self._connection, regions, self._open_world.now_ms))
+        self._open_world.changed()
 
     async def declare_overlaps(self, overlaps: frozenset[Pair]) -> None:
         """See `Network.declare_overlaps`."""
         self._require_known()
-        world = self._open_world
-        world.expected |= overlaps
-        world.told += 1
-        world.changed()
+        self._store.expect(overlaps)
+        self._open_world.changed()
 
     async def beat(self, *, at_once: bool = True) -> bool:
         """See `Network.beat`."""
         self._require_known()
-        if self._open_world.newest.get(self._name) != self._connection:
-            raise Superseded(superseded_message(self._name))
-        return False
+        answer = self._store.beat(self._name, self._connection, self._said, self._open_world.now_ms)
+        return self._heard(answer) is Heard.BACK
 
     async def leave(self) -> None:
         """See `Network.leave`."""
-        world = self._open_world
-        if world.newest.get(self._name) == self._connection:
-            del world.newest[self._name]
-            world.interests.pop(self._name, None)
+        self._store.leave(self._name, self._connection)
+        self._open_world.changed()
 
     async def announce_probe(self, name: str, text: bytes) -> None:
         """See `Network.announce_probe`."""
@@ -138,20 +144,14 @@ class MemoryNetwork:
 
     async def news(self, after: Plan | None, *, block_ms: int) -> list[Record]:
         """See `Network.news`."""
-        world = self._open_world
         self._require_known()
-        if not self._after(after):
-            await world.change(block_ms)
+        known = number_of(after) if after is not None else None
+        if not self._store.news(known):
+            await self._open_world.change(block_ms)
             self._require_known()
-        if world.newest.get(self._name, 0) > self._connection:
+        if self._store.connections.get(self._name, 0) > self._connection:
             raise Superseded(superseded_message(self._name))
-        return self._after(after)
-
-    def _after(self, after: Plan | None) -> list[Record]:
-        news = self._open_world.news
-        if after is None:
-            return news[-1:]
-        return [r for r in news if (r.plan.epoch, r.plan.version) > (after.epoch, after.version)]
+        return self._store.news(known)
 
     async def stop_watching(self) -> None:
         """See `Network.stop_watching`."""
@@ -160,12 +160,12 @@ class MemoryNetwork:
     async def plans(self, regions: Collection[str], after: int) -> list[Plan]:
         """See `Network.plans`."""
         self._require_known()
-        return [record.plan for record in self._open_world.news]
+        return [record.plan for record in self._store.announced]
 
     async def ending(self) -> frozenset[tuple[str, int]]:
         """See `Network.ending`."""
         self._require_known()
-        record = self._open_world.record
+        record = self._store.record
         return record.ending() if record is not None else frozenset()
 
     async def no_leader_error(self) -> NoLeader | None:
@@ -178,8 +178,7 @@ class MemoryNetwork:
     async def latest_plan(self) -> Plan | None:
         """See `Network.latest_plan`."""
         self._require_known()
-        news = self._open_world.news
-        return news[-1].plan if news else None
+        return next((record.plan for record in self._store.news(None)), None)
 
     async def listed(self) -> Record | None:
         """See `Network.listed`."""
@@ -201,6 +200,15 @@ class MemoryNetwork:
     def updates(self, user: UpdateUser) -> MemoryUpdates:
         """See `Network.updates`."""
         return MemoryUpdates(self._open_world, user)
+
+    @property
+    def _store(self) -> ControlStore:
+        return self._open_world.store
+
+    def _heard(self, answer: Heard) -> Heard:
+        if answer is Heard.SUPERSEDED:
+            raise Superseded(superseded_message(self._name))
+        return answer
 
     def _require_known(self) -> None:
         self._open_world.faults.require_known(self._name, self._connection)

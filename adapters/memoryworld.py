@@ -7,9 +7,10 @@ from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from adapters.background import keep_running
+from adapters.leadership import BLIND_MS, TTL_MS
 from adapters.manager import Manager
 from adapters.network import Answered, Found, Hidden, UpdateUser
 from adapters.places import Position
@@ -27,12 +28,15 @@ from sequencing.keyed import Snapshot
 from sequencing.listing import listed
 from sequencing.node import Answer, Node, TransferAnswer
 from sequencing.plan import Ordering, Plan
-from sequencing.record import Interest, Pair, Record, Request
+from sequencing.record import Interest, Pair, Record
 from sequencing.steps import StepState
+from sequencing.store import ControlStore, Fence, Known
 from sequencing.transition import Task
 
 if TYPE_CHECKING:  # the leader brings them
     from sequencing.sole import BeginAny, BeginNoMore
+
+T = TypeVar("T")
 
 FAULTS = "gamecast.testing.faults"
 """The name of the publisher whose events are lost, to make gaps."""
@@ -43,22 +47,11 @@ class MemoryWorld:
 
     def __init__(self, nodes: int, retention_events: int, ordering: Ordering, resume_s: float) -> None:
         self.nodes = {f"n{number}": Node(f"n{number}", retention_events) for number in range(1, nodes + 1)}
-        self.incarnation = 0
-        """The last incarnation that was assigned."""
-        self.newest: dict[str, int] = {}
-        """Name → its newest connection, which speaks for it."""
-        self.interests: dict[str, Interest] = {}
-        self.expected: frozenset[Pair] = frozenset()
+        self.store = ControlStore(dict.fromkeys(self.nodes, ""), ttl_ms=TTL_MS, blind_ms=BLIND_MS)
         self.probes: dict[str, bytes] = {}
         self.present = PresentInMemory()
         self.update_users: dict[tuple[str, str], dict[UpdateUser, None]] = {}
         """(node, region) → who listens to its updates."""
-        self.published: frozenset[str] = frozenset()
-        self.is_sole = False
-        """Whether one node has all regions, and joins are granted in place."""
-        self.record: Record | None = None
-        self.news: list[Record] = []
-        self.told = 0
         self.loop = asyncio.get_running_loop()
         self.users = 0
         self.relays = Relays(self._relay)
@@ -72,29 +65,17 @@ class MemoryWorld:
         """See `Manager.cannot_plan`."""
         return self._manager.cannot_plan
 
-    def join(self, name: str, request: Request) -> bool:
-        """See `Network.join`."""
-        if (interest := request.after(self.interests.get(name))) is not None:
-            self.interests[name] = interest
-        if not self.is_sole:
-            self._tell_leader()
-        return self.is_sole
-
-    def place(self, regions: frozenset[str]) -> None:
-        """See `Network.place`."""
-        self.published |= regions
-        self._tell_leader()
-
-    def _tell_leader(self) -> None:
-        self.told += 1
-        self.changed()
+    @property
+    def now_ms(self) -> float:
+        """The time of the control store."""
+        return self.loop.time() * 1000
 
     def listed(self) -> Record | None:
         """See `Network.listed`."""
-        record = self.news[-1] if self.news else None
+        record = next(iter(self.store.news(None)), None)
         if record is None or not record.plan.sole:
             return record
-        return listed(record, self.interests, self.nodes[record.plan.sole].begun(record.plan.epoch))
+        return listed(record, self.store.interests, self.nodes[record.plan.sole].begun(record.plan.epoch))
 
     def changed(self) -> None:
         """Wake all tasks that wait for something to read."""
@@ -165,11 +146,9 @@ class MemoryFaults:
 
     def expire(self, name: str) -> None:
         """Continue without a name's connection, which gets an error when it asks for news."""
-        world = self._world
-        self._expired.add(world.newest.pop(name))
-        world.interests.pop(name, None)
-        world.told += 1
-        world.changed()
+        self._expired.add(self._world.store.connections[name])
+        self._world.store.expire(name)
+        self._world.changed()
 
     def require_reachable(self, name: str) -> None:
         """Raise `Unreachable` for a connection that is disconnected."""
@@ -227,14 +206,13 @@ class MemoryFaults:
                 for (epoch, placed), step in node.steps.items()
                 if placed == region and step.state is StepState.OPEN
             ]
-            if not ingresses and self._world.is_sole:
+            if not ingresses and self._world.store.is_sole:
                 ingresses = [(node.any_epoch, node) for node in self._world.nodes.values()]
             if not ingresses:
                 self._gaps.append((region, events))
                 continue
             epoch, node = max(ingresses, key=lambda each: each[0])
-            self._world.incarnation += 1
-            incarnation = self._world.incarnation
+            incarnation = self._world.store.next_incarnation()
             marker = PublishedFrame(region, epoch, FAULTS, incarnation, events + 1, 1, b"", FrameKind.JOIN)
             lost = PublishedFrame(region, epoch, FAULTS, incarnation, 1, events, b"")
             node.publish([lost, marker] if events else [marker])
@@ -353,99 +331,102 @@ class MemoryNode:
 
 
 class MemoryControl:
-    """The control store in memory. Implements `adapters.leadership.Control`. The only candidate leads."""
+    """A candidate's access to the control store in memory. Implements `adapters.leadership.Control`."""
 
     def __init__(self, world: MemoryWorld) -> None:
-        self._world = world
+        self._world, self._store = world, world.store
+        self._known = Known()
 
     async def failed(self, reason: str) -> None:
         """See `Control.failed`: there is no look from outside."""
 
     async def look(self, token: str, lease_ms: int) -> Seen | None:
         """See `Control.look`."""
-        world = self._world
-        plan = world.news[-1].plan if world.news else None
-        announced = (plan.epoch, plan.version) if plan is not None else (0, 0)
-        nodes = dict.fromkeys(world.nodes, "")
-        return Seen(
-            *(world.record, dict(world.interests), world.published, announced, str(world.told), nodes),
-            expected=len(world.expected),
-            is_sole=world.is_sole,
-            connections=len(world.newest),
-        )
+        seen = self._store.look(token, lease_ms, self._world.now_ms, self._known)
+        if seen is not None:
+            self._known = self._store.known
+        return seen
 
     async def expected(self) -> frozenset[Pair]:
         """See `Control.expected`."""
-        return frozenset(self._world.expected)
+        return self._store.expected
 
     async def keep(self, token: str, lease_ms: int) -> bool:
         """See `Control.keep`."""
-        return True
+        return self._store.keep(token, lease_ms, self._world.now_ms)
 
     async def save(self, token: str, record: Record) -> bool:
         """See `Control.save`."""
-        self._world.record = record
-        return True
+        return self._write(self._store.save, token, record)
 
     async def announce(self, token: str, record: Record) -> bool:
         """See `Control.announce`."""
-        world = self._world
-        world.news.append(record)
-        world.relays.follow(record)
-        world.changed()
-        return True
+        return self._tell(self._store.announce, token, record)
 
     async def grant(self, token: str, record: Record) -> bool:
         """See `Control.grant`."""
-        self._world.record = record
-        return await self.announce(token, record)
+        return self._tell(self._store.grant, token, record)
 
     async def settle(self, token: str, record: Record) -> bool:
         """See `Control.settle`."""
-        self._world.record = record.settled()
-        return await self.announce(token, record)
+        return self._tell(self._store.settle, token, record)
 
     async def found(self, token: str, record: Record) -> bool:
         """See `Control.found`."""
-        self._world.is_sole = True
-        return await self.announce(token, record)
+        return self._tell(self._store.found, token, record)
 
     async def begin_to_plan(self, token: str) -> Mapping[str, Interest] | None:
         """See `Control.begin_to_plan`."""
-        self._world.is_sole = False
-        return dict(self._world.interests)
+        wanted = self._store.begin_to_plan(Fence(token, self._known.number), self._world.now_ms)
+        if wanted is not None:
+            self._known = self._known._replace(number=self._store.known.number)
+        return wanted
 
     async def proposal(self) -> tuple[str, Plan] | None:
         """See `Control.proposal`: no operator reaches another process's memory."""
-        return None
+        return self._store.proposed
 
     async def answer(self, token: str, proposal: str, answer: str) -> bool:
         """See `Control.answer`."""
-        return True
+        return self._store.answer(token, proposal, answer, self._world.now_ms)
 
     async def runs_seen(self) -> Mapping[str, str]:
-        """See `Control.runs_seen`: no node is given up here."""
-        return {}
+        """See `Control.runs_seen`."""
+        return dict(self._store.runs)
 
     async def note_runs(self, token: str, runs: Mapping[str, str]) -> bool:
         """See `Control.note_runs`."""
-        return True
+        return self._write(self._store.note_runs, token, runs)
 
     async def incarnations(self) -> tuple[int, frozenset[str]]:
         """See `Control.incarnations`."""
-        return self._world.incarnation, frozenset(self._world.newest)
+        return self._store.incarnation, frozenset(self._store.connections)
 
     async def resign(self, token: str) -> None:
         """See `Control.resign`."""
+        self._store.resign(token)
 
     async def asked(self, after: str, *, block_ms: int) -> None:
         """See `Control.asked`."""
-        if str(self._world.told) == after:
+        if self._store.asked == after:
             await self._world.change(block_ms)
 
     async def close(self) -> None:
         """See `Control.close`."""
         self._world.changed()
+
+    def _write(self, how: Callable[[Fence, T, float], bool], token: str, what: T) -> bool:
+        done = how(Fence(token, self._known.number), what, self._world.now_ms)
+        if done:
+            self._known = self._known._replace(number=self._store.known.number)
+        return done
+
+    def _tell(self, how: Callable[[Fence, Record, float], bool], token: str, record: Record) -> bool:
+        done = self._write(how, token, record)
+        if done:
+            self._world.relays.follow(record)
+            self._world.changed()
+        return done
 
 
 class MemoryNodeOperator:

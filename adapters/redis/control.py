@@ -9,6 +9,7 @@ from contextlib import nullcontext
 from itertools import chain
 from typing import Any
 
+from adapters.leadership import TTL_MS
 from adapters.network import Forgotten
 from adapters.redis.announced import Pipeline, Standing, Told, number_of, read_announced, read_entry, together
 from adapters.redis.connection import RedisConnection, Script, parse_info
@@ -36,9 +37,6 @@ SOLE_NODE = "control"
 
 REGIONS_MAX = 1_900
 """The maximum number of regions in one call: a script can unpack no more than some 8,000 arguments."""
-
-TTL_MS = 10_000
-"""A connection that has not reported for this long counts as disconnected."""
 
 NEVER = "0-0"
 

@@ -11,10 +11,10 @@ from itertools import chain
 from math import inf
 from typing import Any
 
-from adapters.leadership import LEASE_MS
+from adapters.leadership import BLIND_MS, LEASE_MS, TTL_MS
 from adapters.redis.announced import read_announced, wire_message, with_people
 from adapters.redis.connection import RedisConnection, Script
-from adapters.redis.control import REGIONS_MAX, SOLE_NODE, TTL_MS, RedisControl
+from adapters.redis.control import REGIONS_MAX, SOLE_NODE, RedisControl
 from adapters.redis.controlkeys import ControlKeys
 from adapters.redis.lease import LeaseWatch
 from adapters.redis.ledger import Ledger
@@ -30,12 +30,6 @@ from sequencing.record import Interest, Pair, Record
 logger = logging.getLogger("gamecast.manager")
 
 LEADING = Script.beside(__file__, "leading.lua")
-
-BLIND_MS = 5_000
-"""If no leader checked the connections for longer than this, the control store or all managers were away.
-
-Then no connection is declared disconnected.
-"""
 
 LATE_S_MAX = 2.0
 """How much longer than asked a leader waits for interests: Redis blocks by a clock that may be set back meanwhile."""

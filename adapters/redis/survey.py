@@ -8,8 +8,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from math import isfinite
 
+from adapters.leadership import TTL_MS
 from adapters.redis.announced import read_announced, with_people
-from adapters.redis.control import SOLE_NODE, TTL_MS
+from adapters.redis.control import SOLE_NODE
 from adapters.redis.controlkeys import ControlKeys
 from adapters.redis.ledger import read_underway
 from adapters.redis.networkstate import (

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 
 from adapters.backoff import Backoff
+from adapters.leadership import TTL_MS
 from adapters.network import Network
-from adapters.redis.control import TTL_MS
 from gamecast.client.following import Following
 from gamecast.client.watching import Health
 from sequencing.errors import NetworkRestarted, Superseded

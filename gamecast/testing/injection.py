@@ -63,7 +63,7 @@ class Faults:
 
         def inject() -> None:
             if name is not None:
-                _require(name, world.newest, f"no connection to {self._url} has the name {name!r}")
+                _require(name, world.store.connections, f"no connection to {self._url} has the name {name!r}")
             if region is not None:
                 _require(region, _regions_of(world), f"no client has subscribed or published to {region!r} yet")
             fault(world.faults)

@@ -14,6 +14,7 @@ from laboratory.simulation.network import Network, events_in
 from laboratory.simulation.server import Server
 from sequencing.frames import CARRIES_EVENTS, parse_meta
 from sequencing.plan import GIVEN_UP, Ordering
+from sequencing.store import number_of
 
 REST_MS = 20_000.0
 ORDERINGS: tuple[Ordering, ...] = ("acyclic", "causal", "overlap")
@@ -195,11 +196,11 @@ def run_faults(scenario: Scenario) -> Outcome:
         sum(map(len, drawn.values())),
         sum(len(session.deliveries) for session in sessions),
         sum(each.missing is not None for session in sessions for each in session.deliveries),
-        network.store.record.plan.epoch,
+        network.record.plan.epoch,
         sum(any(record.leaving.values()) for record in network.store.announced),
         sum(len(session.joined) for session in sessions),
         scenario.crashes + scenario.pauses + scenario.cuts + scenario.losses + scenario.forgettings,
-        network.store.gone_over,
+        sum(not answer for answer in network.store.answers.values()),
     )
 
 
@@ -296,19 +297,19 @@ def _unrest(network: Network, servers: list[Server]) -> str:
                 f"{life.session.held_frames} held, wants {sorted(life.session.wanted)}, "
                 f"joined {sorted(life.session.joined)}"
             )
-        if (life.seen_plans or 0) != len(store.announced):
+        if life.plan is None or store.news(number_of(life.plan)):
             return f"{life.diary.name} has not seen all plans"
         for region, read in life.session.reads().items():
             stream = network.machines[read.node].egress.get((read.epoch, region), [])
             if stream and stream[-1].last > (read.after or 0):
                 return f"{life.diary.name} has not read all of {region}"
-    if store.record.behind:
-        return f"a transition to epoch {store.record.plan.epoch} is under way"
-    there = network.machines.keys() - store.record.plan.given_up
+    if network.record.behind:
+        return f"a transition to epoch {network.record.plan.epoch} is under way"
+    there = network.machines.keys() - network.record.plan.given_up
     if any(link for name in there for link in network.machines[name].links.values()):
         return "frames are on their way"
     lives = {name: str(node.life) for name, node in network.nodes.items()}
-    if any(run.removeprefix(GIVEN_UP) != lives[node] for node, run in store.record.plan.runs.items()):
+    if any(run.removeprefix(GIVEN_UP) != lives[node] for node, run in network.record.plan.runs.items()):
         return "a restarted node is not back in the plan"
     return ""
 

@@ -16,10 +16,12 @@ from sequencing.manager import following_record, proposed_record
 from sequencing.membership import Membership
 from sequencing.node import Node
 from sequencing.plan import Ordering, Plan
-from sequencing.record import Interest, Members, Pair, Record
+from sequencing.record import Interest, Members, Record
+from sequencing.store import ControlStore, Fence, Known
 
 Waits = Generator[Wait, Any, Any]
 
+LEASE_MS = 120.0
 PACE = Pace(look_every_s=0.02, gather_first_s=0.001, gather_s=0.001, again_s=0.002)
 PLANNING_MS_MAX = (2.0, 30.0, 120.0)
 """Some leaders plan slowly: so much is asked for meanwhile."""
@@ -30,11 +32,9 @@ class Network(Protocol):
 
     engine: Engine
     control: Process
-    store: Any
-    """The control store."""
+    store: ControlStore
     ordering: Ordering
     machines: dict[str, Node]
-    expected: frozenset[Pair]
     give_up_ms: float
 
     def plan(self, membership: Membership, epoch: int, first_atom: int, nodes: Mapping[str, str] | None = None) -> Plan:
@@ -96,24 +96,23 @@ class Leading:
     def __init__(self, network: Network, process: Process) -> None:
         self._network, self._process = network, process
         self._engine, self._store = network.engine, network.store
-        self._token = self._written = 0
+        self._token = f"{process.name}.{process.life}"
+        self._known = Known()
         self._begun: list[_Work] = []
         self._planning_ms_max = self._engine.random.choice(PLANNING_MS_MAX)
 
     def run(self) -> Task:
         """Ask for the lease, and lead while it lasts."""
-        engine, store = self._engine, self._store
         while True:
-            yield Sleep(5 + 10 * engine.random.random())
+            yield Sleep(5 + 10 * self._engine.random.random())
             try:
-                token = yield Call(self._network.control, lambda: store.acquire(engine.now))
+                seen = yield from self._look()
             except Lost:
                 continue
-            if token is not None:
-                self._token = token
-                yield from self._lead()
+            if seen is not None:
+                yield from self._lead(seen)
 
-    def _lead(self) -> Waits:
+    def _lead(self, seen: Seen | None) -> Waits:
         network = self._network
         leader = Leader(
             network.ordering,
@@ -125,15 +124,20 @@ class Leading:
             wall_ms=lambda: int(self._engine.now),
             pace=PACE,
         )
-        while True:
+        while seen is not None:
             try:
-                seen = yield from self._look()
-                if seen is None:
-                    return
                 yield from self._carry_out(leader.turn(seen))
             except Lost:
                 yield Sleep(5)
             self._end_begun()
+            seen = yield from self._looked_again()
+
+    def _looked_again(self) -> Waits:
+        while True:
+            try:
+                return (yield from self._look())
+            except Lost:
+                yield Sleep(5)
 
     def _end_begun(self) -> None:
         """End what a turn that failed has left."""
@@ -162,9 +166,10 @@ class Leading:
             case errands.Look():
                 return (yield from self._look())
             case errands.Keep():
-                return (yield self._call(lambda: store.renew(self._token, self._engine.now)))
+                return (yield self._call(lambda: store.keep(self._token, LEASE_MS, self._engine.now)))
             case errands.Write(how, record):
-                return (yield from self._write(how, record))
+                network.note_given_up(record.plan)
+                return (yield from self._fenced(getattr(store, how), record))
             case errands.Until(works, seconds, asked):
                 return (yield from self._until(works, seconds, asked))
             case errands.AskRuns(nodes):
@@ -188,21 +193,20 @@ class Leading:
                 yield Sleep(self._engine.random.random() * self._planning_ms_max)
                 return function()
             case errands.BeginToPlan():
-                [interests] = yield self._call(lambda: (store.begin_to_plan(self._token),))
-                return interests
+                return (yield from self._fenced(store.begin_to_plan))
             case errands.ReadExpected():
-                return (yield self._call(lambda: network.expected))
+                return (yield self._call(lambda: store.expected))
             case errands.ReadProposal():
                 [proposed] = yield self._call(lambda: (store.proposed,))
                 return proposed
             case errands.AnswerProposal(proposal, answer):
-                return (yield self._call(lambda: store.answer(self._token, proposal, answer)))
+                return (yield self._call(lambda: store.answer(self._token, proposal, answer, self._engine.now)))
             case errands.ReadRuns():
                 return (yield self._call(lambda: dict(store.runs)))
             case errands.NoteRuns(runs):
-                return (yield self._call(lambda: store.note_runs(self._token, runs)))
+                return (yield from self._fenced(store.note_runs, runs))
             case errands.ReadIncarnations():
-                return (yield self._call(lambda: (store.incarnation, frozenset(store.interests))))
+                return (yield self._call(lambda: (store.incarnation, frozenset(store.connections))))
             case _:  # what is told is for operators; publishers are forgotten by a fault of its own
                 pass
         return None
@@ -211,18 +215,27 @@ class Leading:
         return Call(self._network.control, do)
 
     def _look(self) -> Waits:
-        [looked] = yield self._call(lambda: (self._store.look(self._token, self._engine.now, self._network),))
-        if looked is None:
-            return None
-        seen: Seen
-        seen, self._written = looked
+        known = self._known
+
+        def look() -> tuple[Seen | None, Known]:
+            seen = self._store.look(self._token, LEASE_MS, self._engine.now, known)
+            return seen, self._store.known
+
+        seen, known = yield self._call(look)
+        if seen is not None:
+            self._known = known
         return seen
 
-    def _write(self, how: str, record: Record) -> Waits:
-        written = self._written
-        done = yield self._call(lambda: getattr(self._store, how)((self._token, written), record))
-        self._written += bool(done)
-        self._network.note_given_up(record.plan)
+    def _fenced(self, write: Callable[..., Any], *what: Any) -> Waits:
+        """Write what nobody else may have written since the last look."""
+        fence = Fence(self._token, self._known.number)
+
+        def do() -> tuple[Any, int]:
+            return write(fence, *what, self._engine.now), self._store.known.number
+
+        done, number = yield self._call(do)
+        if done is not None and done is not False:
+            self._known = self._known._replace(number=number)
         return done
 
     def _begin(self, inner: Errand | Steps[Any]) -> Handle:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import fields, replace
 from functools import partial
 from random import Random
 from typing import Any, NamedTuple, TypeVar
@@ -13,7 +13,6 @@ from laboratory.simulation.engine import Call, Engine, Lost, Process, Sleep, Tas
 from laboratory.simulation.leading import Leading
 from laboratory.simulation.lines import plan_along
 from placement.planner import make_plan
-from sequencing.errands import Seen
 from sequencing.everywhere import everywhere
 from sequencing.expected import observers
 from sequencing.frames import CARRIES_EVENTS, LinkedFrame, PublishedFrame, decode_body
@@ -23,160 +22,14 @@ from sequencing.manager import components
 from sequencing.membership import Membership
 from sequencing.node import Answer, Node, TransferAnswer, Verdict
 from sequencing.plan import Ordering, Plan
-from sequencing.record import Interest, Pair, Record, Request
+from sequencing.record import Pair, Record
 from sequencing.relay import Relay
+from sequencing.store import ControlStore
 
 Steps = Generator[Wait, Any, Any]
 T = TypeVar("T")
 
-LEASE_MS = 120.0
 RELAY_FRAMES_MAX = 4
-
-
-Fence = tuple[int, int]
-"""What a leader writes with: its token, and how often the state was written, as it knows."""
-
-
-@dataclass(slots=True)
-class Store:
-    """The control store: durable, and atomic in each call."""
-
-    record: Record
-    announced: list[Record] = field(default_factory=list)
-    interests: dict[str, Interest] = field(default_factory=dict)
-    published: set[str] = field(default_factory=set)
-    is_sole: bool = False
-    """Whether joins are granted in place, because one node has all regions."""
-    token: int = 0
-    written: int = 0
-    """How often the record was saved or announced."""
-    lease_until: float = 0.0
-    incarnation: int = 0
-    proposed: tuple[str, Plan] | None = None
-    """What an operator proposes, by its id, and no leader has answered."""
-    gone_over: int = 0
-    """How often the leader went over to a proposed plan."""
-    asked: int = 0
-    """How often something was asked for."""
-    runs: dict[str, str] = field(default_factory=dict)
-    """The run of each node that may be given up, as it was told last."""
-
-    def next_incarnation(self) -> int:
-        """Give a new connection, or an old one that asks for it, the next incarnation."""
-        self.incarnation += 1
-        return self.incarnation
-
-    def join(self, name: str, request: Request) -> bool:
-        """Note what a connection wants; return whether it is granted, because that takes no plan."""
-        if (interest := request.after(self.interests.get(name))) is not None:
-            self.interests[name] = interest
-            self.asked += 1
-        return self.is_sole
-
-    def place(self, regions: frozenset[str]) -> bool:
-        """Note the regions that events are to be published to."""
-        self.asked += not regions <= self.published
-        self.published |= regions
-        return True
-
-    def begin_to_plan(self, token: int) -> dict[str, Interest] | None:
-        """Grant nothing in place from now on, if the leader with this token leads still; return what is wanted."""
-        if token != self.token:
-            return None
-        self.is_sole = False
-        return dict(self.interests)
-
-    def grant(self, fence: Fence, record: Record) -> bool:
-        """Save and announce in one step; its transition goes on."""
-        return self._write(fence) and self._save(record) and self._announce(record)
-
-    def settle(self, fence: Fence, record: Record) -> bool:
-        """Save and announce in one step."""
-        return self.grant(fence, record)
-
-    def save(self, fence: Fence, record: Record) -> bool:
-        """Keep a record."""
-        return self._write(fence) and self._save(record)
-
-    def announce(self, fence: Fence, record: Record) -> bool:
-        """Announce a plan that all nodes know; once."""
-        return self._write(fence) and self._announce(record)
-
-    def _write(self, fence: Fence) -> bool:
-        """Write, if the leader leads still, and nothing was written since it looked: an earlier call may be late."""
-        if fence != (self.token, self.written):
-            return False
-        self.written += 1
-        return True
-
-    def _save(self, record: Record) -> bool:
-        """Keep a record; of what was heard, the regions are not kept."""
-        heard = {name: replace(each, since={}) for name, each in record.heard.items()}
-        self.record = replace(record, heard=heard)
-        return True
-
-    def _announce(self, record: Record) -> bool:
-        if not self.announced or _number(self.announced[-1].plan) < _number(record.plan):
-            self.announced.append(record)
-        return True
-
-    def acquire(self, now: float) -> int | None:
-        """Give the free lease to the first candidate that asks; the token fences earlier leaders."""
-        if now < self.lease_until:
-            return None
-        self.token += 1
-        self.lease_until = now + LEASE_MS
-        return self.token
-
-    def renew(self, token: int, now: float) -> bool:
-        """Prolong the lease of the leader with this token."""
-        if token != self.token:
-            return False
-        self.lease_until = now + LEASE_MS
-        return True
-
-    def look(self, token: int, now: float, network: Network) -> tuple[Seen, int] | None:
-        """Tell the leader with this token all that it decides by, and how often the state was written; prolong its
-        lease."""
-        is_late = now >= self.lease_until
-        if not self.renew(token, now):
-            return None
-        told = _number(self.announced[-1].plan) if self.announced else (1, 1)
-        alone = self.record.plan.sole if now < network.alone_ms else ""
-        seen = Seen(
-            self.record,
-            dict(self.interests),
-            frozenset(self.record.plan.without_place(self.published)),
-            told,
-            str(self.asked),
-            dict.fromkeys([alone] if alone else network.machines, ""),
-            may_lose=frozenset() if alone else frozenset(network.first_plan.runs),
-            expected=len(network.expected),
-            taken=is_late,
-            is_sole=self.is_sole and bool(alone),
-            connections=1,
-            proposed=self.proposed[0] if self.proposed is not None else "",
-        )
-        return seen, self.written
-
-    def answer(self, token: int, proposal: str, answer: str) -> bool:
-        """Take a leader's answer to a proposal; empty: it went over to it, or has that plan."""
-        if token != self.token:
-            return False
-        if self.proposed is not None and self.proposed[0] == proposal:
-            self.proposed = None
-            self.gone_over += not answer
-        return True
-
-    def note_runs(self, token: int, runs: Mapping[str, str]) -> bool:
-        """Keep the runs of some nodes for the next leader."""
-        if token == self.token:
-            self.runs |= runs
-        return token == self.token
-
-    def news(self, seen: int) -> list[Record] | None:
-        """Return the plans announced after the first ``seen``, None when there are none."""
-        return self.announced[seen:] or None
 
 
 class KeyedFrame(NamedTuple):
@@ -213,7 +66,6 @@ class Network:
         self.engine = engine
         self.ordering = ordering
         self.scattered = scattered
-        self.expected = expected
         self.machines = {name: Node(name) for name in node_names}
         self.nodes = {name: Process(name, list) for name in node_names}
         self.drawn: dict[tuple[str, int], dict[int, tuple[str, ...]]] = {}
@@ -233,13 +85,19 @@ class Network:
         self.give_up_ms = give_up_ms
         self.lagging: set[str] = set()
         """Nodes whose replicas lack what is written there from now on: it is not answered."""
+        self.store = ControlStore(dict.fromkeys(node_names, ""))
+        self.store.lossy |= runs.keys()
+        self.store.expect(expected)
         if alone_ms:
-            only = node_names[0]
+            only, *others = node_names
             self.first_plan = replace(self.first_plan, nodes={only: ""}, paths=everywhere(only), sole=only)
             self.machines[only].begin_any(1, 1)
-        self.store = Store(Record(self.first_plan), is_sole=alone_ms > 0)
-        if alone_ms:
-            self.store.announced.append(self.store.record)
+            self.store.announced.append(Record(self.first_plan))
+            self.store.is_sole = True
+            for name in others:
+                del self.store.nodes[name]
+                engine.at(alone_ms, partial(self._register, name))
+        self.store.record = Record(self.first_plan)
         self.control = Process("control", list)
         self.past: dict[str, frozenset[str]] = {}
         """Event → what happened before it, as its publisher knew."""
@@ -249,6 +107,12 @@ class Network:
         self.relays = [Process(f"relays{n}", self._carry) for n in range(relays)]
         for process in self.processes:
             engine.launch(process)
+
+    @property
+    def record(self) -> Record:
+        """The record from which leaders go on."""
+        assert self.store.record is not None
+        return self.store.record
 
     @property
     def processes(self) -> list[Process]:
@@ -315,7 +179,7 @@ class Network:
 
     def crash(self, process: Process) -> None:
         """Kill -9. A node keeps all that it has said, but clients cannot be sure of that where nodes may forget."""
-        if process.alive and (process.name in self.first_plan.runs or process.name in self.store.record.plan.runs):
+        if process.alive and (process.name in self.first_plan.runs or process.name in self.record.plan.runs):
             self.forgot.add(process.name)
         self.engine.crash(process)
 
@@ -341,6 +205,9 @@ class Network:
             known = [each for each in self.machines[node].accepted_of if random.random() < 0.7]
             self.machines[node].forget_publishers(known, self.store.incarnation)
 
+    def _register(self, node: str) -> None:
+        self.store.register(node, "")
+
     def _manage(self, process: Process) -> list[Task]:
         return [Leading(self, process).run()]
 
@@ -364,7 +231,7 @@ class Network:
 
     def propose(self, random: Random, late_ms: float) -> None:
         """Have an operator propose what could be instead of what there is now, for one component or all; it is late."""
-        plan, record = self.store.record.plan, self.store.record
+        plan, record = self.record.plan, self.record
         if plan.sole or not plan.paths:
             return
         sets = [regions_in(name) for name in plan.joint]
@@ -379,7 +246,12 @@ class Network:
         if random.random() < 0.5:
             found = found.only(random.choice(sorted(components(plan, membership), key=sorted)))
         proposal = f"{random.random():.9f}", found
-        self.engine.at(self.engine.now + late_ms, lambda: setattr(self.store, "proposed", proposal))
+        later = self.engine.now + late_ms
+
+        def propose() -> None:
+            self.store.propose(*proposal, self.engine.now)
+
+        self.engine.at(later, propose)
 
     def _carry(self) -> list[Task]:
         names = sorted(self.machines)
@@ -434,7 +306,3 @@ def _acknowledge(machine: Node, target: str, accepted: int) -> bool:
 
 def _run(process: Process) -> str:
     return str(process.life)
-
-
-def _number(plan: Plan) -> tuple[int, int]:
-    return plan.epoch, plan.version

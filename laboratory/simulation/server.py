@@ -25,8 +25,10 @@ from sequencing.keyed import Condition, Position
 from sequencing.node import Node
 from sequencing.plan import Plan
 from sequencing.ready import Missing, Ready
+from sequencing.record import Record
 from sequencing.resolved import Resolved
 from sequencing.session import Effects, Session
+from sequencing.store import ControlStore, Heard, number_of
 
 READ_FRAMES_MAX = 4
 LAG_MS = 40.0
@@ -134,7 +136,7 @@ class Server:
     def _start(self) -> list[Task]:
         if self.sessions:
             self.sessions[-1].ended = True
-        life = _Life(self, self.network.store.next_incarnation())
+        life = _Life(self, self.network.store.introduce(self.name, self.network.engine.now))
         self.life = life
         return [
             life.play(),
@@ -168,7 +170,6 @@ class _Life:
         server.sessions.append(self.diary)
         self.session: Session[str] = Session(server.name, incarnation, causal=server.causal)
         self.incarnation = incarnation
-        self.seen_plans: int | None = None
         self.unplaced: set[str] = set()
         self.is_planned = not self.network.alone_ms
         self.known: set[str] = set()
@@ -263,27 +264,30 @@ class _Life:
 
     def tell(self) -> Task:
         """Keep the control store informed of what this connection wants."""
-        store, placing = self.network.store, frozenset[str]()
+        store, name, placing = self.network.store, self.server.name, frozenset[str]()
+        is_whole = False
         while True:
-            is_ready = self.is_planned or self.seen_plans is not None
-            request = self.session.request() if is_ready else None
+            is_ready = self.is_planned or self.plan is not None
+            request = self.session.request(whole=is_whole) if is_ready else None
             unplaced = frozenset(self.unplaced) if self.is_planned else frozenset[str]()
             if request is None and unplaced <= placing:
                 yield self.to_tell
                 continue
             try:
                 if not unplaced <= placing:
-                    yield Call(self.network.control, partial(store.place, unplaced))
+                    now = self.engine.now
+                    yield Call(self.network.control, partial(store.place, name, self.incarnation, unplaced, now))
                     placing = unplaced
                 if request is None:
                     continue
-                granted = yield Call(self.network.control, partial(store.join, self.server.name, request))
+                answer = yield Call(self.network.control, partial(store.join, name, request, self.engine.now))
             except Lost:
                 placing = frozenset()
                 continue
-            if granted:
+            is_whole = answer is Heard.BACK
+            if answer is Heard.OK:
                 self._carry_out(self.session.granted(request))
-            else:
+            elif answer is Heard.PLAN:
                 self.is_planned = True
                 self.session.noted(request)
 
@@ -295,7 +299,8 @@ class _Life:
                 yield self.to_renew
                 continue
             try:
-                incarnation = yield Call(self.network.control, self.network.store.next_incarnation)
+                ask = partial(self.network.store.renew, self.server.name, self.incarnation)
+                incarnation = yield Call(self.network.control, ask)
             except Lost:
                 continue
             self._carry_out(self.session.renew(doubtful, incarnation))
@@ -304,16 +309,11 @@ class _Life:
         """Follow the plans, each in its turn; the first is the newest."""
         store = self.network.store
         while True:
-            seen = self.seen_plans
+            after = number_of(self.plan) if self.plan is not None else None
             try:
-                if seen is None:
-                    seen = self.seen_plans = yield Call(
-                        self.network.control, lambda: max(0, len(store.announced) - 1) if store.announced else None, 200
-                    )
-                news = yield Call(self.network.control, partial(store.news, seen), wait_ms=200)
+                news = yield Call(self.network.control, partial(_news, store, after), wait_ms=200)
             except Lost:
                 continue
-            self.seen_plans = seen + len(news)
             for record in news:
                 self.runs, self.plan = record.plan.runs, record.plan
                 self._carry_out(self.session.changed(record))
@@ -549,6 +549,10 @@ def streams_after(before: Streams, reads: Mapping[str, Read]) -> Streams:
         region: now.get(region) for region in now.keys() | before.keys() if now.get(region) != before.get(region)
     }
     return before.with_changes(changes) if changes else before
+
+
+def _news(store: ControlStore, after: tuple[int, int] | None) -> list[Record] | None:
+    return store.news(after) or None
 
 
 def _ends(machine: Node, streams: list[tuple[int, str]]) -> list[StampedFrame | None]:

@@ -18,9 +18,9 @@ import gamecast
 import laboratory.chaos.clock as clock
 from adapters.embedded.server import EmbeddedServer
 from adapters.leader import Leader
-from adapters.leadership import LEASE_MS, LOOK_EVERY_MS, RESUME_S
+from adapters.leadership import LEASE_MS, LOOK_EVERY_MS, RESUME_S, TTL_MS
 from adapters.redis import presence as redis_presence
-from adapters.redis.control import TTL_MS, RedisControl
+from adapters.redis.control import RedisControl
 from adapters.redis.controlkeys import ControlKeys
 from adapters.redis.leadercontrol import LATE_S_MAX, LeaderControl
 from adapters.redis.operating import RedisNodeOperator

@@ -17,8 +17,9 @@ import gamecast
 from adapters import leader
 from adapters.embedded.ports import free_port
 from adapters.embedded.server import EmbeddedServer, EmbeddedServers
+from adapters.leadership import TTL_MS
 from adapters.redis.connection import RedisConnection
-from adapters.redis.control import BORN, SOLE_NODE, TTL_MS
+from adapters.redis.control import BORN, SOLE_NODE
 from adapters.redis.controlkeys import ControlKeys
 from adapters.redis.leadercontrol import LeaderControl
 from adapters.redis.node import RedisNode

@@ -144,6 +144,7 @@ async def test_what_waits_for_the_next_session_is_published_in_the_order_of_the_
         publishing: list[asyncio.Task[object]] = []
         for number in range(300):
             if number % 100 == 50:
+                await asyncio.gather(*publishing)  # what is under way may be uncertain
                 faults(url).expire("server")
             publishing.append(asyncio.create_task(client.publish("forest", number)))
             await asyncio.sleep(0.001)

@@ -14,7 +14,7 @@ import redis
 import gamecast
 from adapters.embedded.ports import free_port
 from adapters.embedded.server import EmbeddedServer
-from adapters.redis.control import TTL_MS
+from adapters.leadership import TTL_MS
 from adapters.redis.controlkeys import ControlKeys
 from tests.integration.gamecast.test_faults import count_as_gone, plan_for
 from tests.integration.gateway_clients import Socket, running_gateway, until_listening
