@@ -337,6 +337,10 @@ class MemoryControl:
         self._world, self._store = world, world.store
         self._known = Known()
 
+    def learn(self, other: MemoryControl) -> None:
+        """Know what another access has learnt since it was a copy of this one."""
+        self._known = max(self._known, other._known)
+
     async def failed(self, reason: str) -> None:
         """See `Control.failed`: there is no look from outside."""
 

@@ -10,15 +10,17 @@ from enum import StrEnum
 from types import ModuleType
 
 import sequencing.outbox
+import sequencing.regionlife
 import sequencing.steps
 from sequencing.outbox import FATES, Fate, Turn
+from sequencing.regionlife import REGION_LIFE, RegionEvent, RegionState
 from sequencing.states import Event, State
 from sequencing.steps import STEPS, StepEvent, StepState
 
 HEAD = """\
 # States
 
-Two parts of the core are state tables. The code refuses an event that its table does not have. This page is generated
+Three parts of the core are state tables. The code refuses an event that its table does not have. This page is generated
 from the tables: edit those, then run `.venv/bin/python docs/make_states.py > docs/states.md`.
 """
 
@@ -59,6 +61,12 @@ def page() -> Iterator[str]:
     yield from diagram(FATES, (Fate.NONE,))
     yield ""
     yield from meanings(sequencing.outbox, Turn)
+    yield "\n## The life of a region at a subscriber (`sequencing/regionlife.py`)\n"
+    yield from meanings(sequencing.regionlife, RegionState)
+    yield ""
+    yield from diagram(REGION_LIFE, (RegionState.NONE,))
+    yield ""
+    yield from meanings(sequencing.regionlife, RegionEvent)
 
 
 if __name__ == "__main__":

@@ -23,6 +23,8 @@ class Grants:
         self.name = name
         self.incarnation = incarnation
         self.wanted: set[str] = set()
+        self.returning: set[str] = set()
+        """Those that are marked in any case: behind the marker, an ingress takes nothing of an earlier connection."""
         self.mine: dict[str, int] = {}
         """Region → the epoch from which on it is granted, for as long as it is wanted."""
         self.granted: frozenset[str] = frozenset()
@@ -38,12 +40,16 @@ class Grants:
         self._unsaid: dict[str, int] = {}
         """The changes of the next `request`."""
 
-    def want(self, regions: Iterable[str], floor: int = 0) -> bool:
+    def want(self, regions: Iterable[str], floor: int = 0, *, returns: bool = False) -> bool:
         """Add regions to those wanted; return whether any is new.
 
-        ``floor``: the last epoch of which an earlier connection of the name had anything.
+        ``floor``: the last epoch of which an earlier connection of the name had anything. ``returns``: whether they
+        become `returning`.
         """
-        new = set(regions) - self.wanted
+        regions = set(regions)
+        if returns:
+            self.returning |= regions
+        new = regions - self.wanted
         if new:
             self._say(floor)
             self.wanted |= new
@@ -58,6 +64,7 @@ class Grants:
         if gone:
             self._say()
             self.wanted -= gone
+            self.returning -= gone
             self._unsaid |= dict.fromkeys(gone, 0)
             for region in gone:
                 del self._since[region]

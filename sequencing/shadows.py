@@ -16,7 +16,6 @@ from collections.abc import Set as AbstractSet
 from itertools import chain, combinations
 
 from sequencing.delivery import Delivery
-from sequencing.frames import UNKNOWN_END
 from sequencing.plan import Atom, Plan
 
 
@@ -104,32 +103,3 @@ def _are_ordered(plan: Plan, regions: Iterable[str], binds: Callable[[Atom], boo
     if any(count > 1 and not atoms for atoms, count in alike.items()):
         return False
     return all(one & other for one, other in combinations(alike, 2))
-
-
-class Silence:
-    """The regions that were followed before they were wanted."""
-
-    def __init__(self) -> None:
-        self.regions: set[str] = set()
-        """The regions that are not delivered yet."""
-        self._begun: dict[str, tuple[int, int]] = {}
-
-    def end(self, region: str, epoch: int, after: int) -> None:
-        """Deliver a region from behind a region sequence on."""
-        self.regions.discard(region)
-        self._begun[region] = epoch, after
-
-    def forget(self, region: str) -> None:
-        """Forget a region that is no longer wanted, or no longer followed."""
-        self.regions.discard(region)
-        self._begun.pop(region, None)
-
-    def begin(self, region: str) -> tuple[int, int] | None:
-        """Return (epoch, region sequence) after which a region is delivered, None if it was wanted all along."""
-        return self._begun.get(region)
-
-    def covers(self, region: str, epoch: int, last: int) -> bool:
-        """Return whether an item of a region must not be delivered; ``last`` is 0 if the end is unknown."""
-        if region in self.regions:
-            return True
-        return region in self._begun and (epoch, last or UNKNOWN_END) <= self._begun[region]

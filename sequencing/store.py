@@ -1,11 +1,11 @@
-"""The control store without IO: what connections tell of themselves, and what leaders write.
+"""The control store without IO: what connections say, and what leaders write.
 
 The twin of ``control.lua`` and ``leading.lua``: each call here is one there, done all at once, and has its answer.
 ``memory://`` and the simulation run it. What the scripts do for the sake of Redis has no counterpart: clocks that jump,
 requests in parts, keys of a wrong type, and what wakes whom.
 
 A connection is known by the incarnation that it was introduced with, and is gone when it was not heard of for a while.
-What it wanted is forgotten then. If nobody has had its name when it is heard of again, it is back, and is to tell all
+What it wanted is forgotten then. If its name is still free when it is heard of again, it is back, and is to tell all
 that it wants. A leader is fenced by its token, and by how often the state was written, as it knows.
 """
 
@@ -187,7 +187,7 @@ class ControlStore:
         return self.incarnation
 
     def speaks(self, name: str, connection: int) -> bool:
-        """Whether a connection speaks for a name: it is known, or was, and nobody else has been since."""
+        """Whether a connection speaks for a name: it is known, or was, and no other has been since."""
         return self.connections.get(name, self._gone.get(name)) == connection
 
     def news(self, after: tuple[int, int] | None) -> list[Record]:

@@ -14,6 +14,8 @@ Where the epoch begins with the plan that grants, there is nothing to catch up w
 from its first frame, like those that go over into the epoch, and is joined when its marker has come. Whatever is
 published from the join on is delivered, and behind a marker nothing of an earlier connection of the name comes.
 
+*States.* What is to be done for a region follows from its state, see `sequencing.regionlife`.
+
 *Shadows.* More may have to be followed than is wanted, and not all that is followed is delivered
 (`sequencing.shadows`).
 
@@ -36,7 +38,8 @@ from sequencing.owndeliveries import OwnDeliveries
 from sequencing.plan import Plan
 from sequencing.ready import Missing, Ready
 from sequencing.record import Interest, Record, Request
-from sequencing.shadows import Silence, shadows, staying, unordered_by
+from sequencing.regionlife import Check, Checks, Lives, RegionEvent, RegionState
+from sequencing.shadows import shadows, staying, unordered_by
 
 
 class Subscriber:
@@ -46,7 +49,8 @@ class Subscriber:
         """``name`` and ``incarnation`` make its markers known from those of others."""
         self.name = name
         self.incarnation = incarnation
-        self.joined: set[str] = set()
+        self._lives = Lives()
+        self.joined = self._lives.joined
         """Regions whose events are delivered."""
         self.joined_now: list[str] = []
         """Those that became so, for the caller to clear."""
@@ -54,25 +58,9 @@ class Subscriber:
         self._plan: Plan | None = None
         self._grants = Grants(name, incarnation)
         self._regions = FollowedRegions()
-        self._silence = Silence()
+        self._checks = Checks()
         self._epochs = FollowedEpochs()
         self._markers = Markers(name, incarnation, self._regions, self._epochs)
-        self._returning: set[str] = set()
-        """Regions that are marked in any case: behind the marker, an ingress takes nothing of an earlier connection."""
-        self._lacking: set[str] = set()
-        """Regions that are wanted and granted, and not followed."""
-        self._surplus: set[str] = set()
-        """Regions that are followed, and not wanted or not granted."""
-        self._begun: dict[str, tuple[int, int]] = {}
-        """Region that was delivered in an epoch before its own marker came there → after what it was."""
-        self._severed: set[str] = set()
-        """Regions that are read at a node that was given up, and go on to a later epoch."""
-        self._due: set[str] = set()
-        """Regions that may have ended in their epoch, and go on to a later one."""
-        self._ripe: set[str] = set()
-        """Regions that may be joined now."""
-        self._unborn: set[str] = set()
-        """Regions that are granted and had no place before: nothing was ever published there."""
         self._adjusted = True
         """Whether what is followed is what is to be followed."""
         self.is_settled = True
@@ -94,10 +82,7 @@ class Subscriber:
 
         ``returns``: whether they are joined no sooner than nothing more of an earlier connection of the name can come.
         """
-        regions = set(regions)
-        if returns:
-            self._returning |= regions
-        if self._grants.want(regions, floor):
+        if self._grants.want(regions, floor, returns=returns):
             self._markers.requests += 1
         return self._handed_out(self._go_on())
 
@@ -105,14 +90,8 @@ class Subscriber:
         """Want regions no more; return what may be delivered now that nothing waits for them."""
         if gone := self._grants.release(regions):
             self._adjusted = False
-            self._returning -= gone
-            self._lacking -= gone
-            self._unborn -= gone
-            self._surplus.update(region for region in gone if region in self._regions.all)
-            self.joined -= gone
             for region in gone:
-                self._silence.forget(region)
-                self._begun.pop(region, None)
+                self._lives.move(region, RegionEvent.RELEASE)
         return self._handed_out(self._go_on())
 
     def update(self, record: Record) -> list[Ready | Missing]:
@@ -131,16 +110,17 @@ class Subscriber:
             return []  # it is about others
         self._plan = plan
         fresh = self._grants.take(record)
-        if record.born is not None:
-            self._unborn |= record.born.intersection(fresh)
-        elif before is not None:
-            self._unborn.update(region for region in fresh if region not in before.paths)
         self._take_in(fresh)
+        if record.born is not None:
+            self._note_unborn(record.born.intersection(fresh))
+        elif before is not None:
+            self._note_unborn(region for region in fresh if region not in before.paths)
         self._grants.require_kept(plan.epoch)
         if before is not None and before.epoch < plan.epoch:
             self._begin_epochs(plan, after=before.epoch)
         if plan.given_up:
-            self._severed.update(region for region, state in self._regions.all.items() if self._is_severed(state))
+            regions = self._regions.all.items()
+            self._checks.add(Check.SEVERED, (region for region, state in regions if self._is_severed(state)))
         return self._handed_out(self._go_on())
 
     def granted(self, request: Request) -> list[Ready | Missing]:
@@ -154,18 +134,19 @@ class Subscriber:
     def _take_in(self, fresh: Iterable[str]) -> None:
         """Note regions that are granted just now."""
         self._adjusted = False
-        followed = {region for region in fresh if region in self._regions.all}
-        self._silence.regions |= followed
-        self._surplus -= followed
-        self._ripe |= followed
-        self._lacking.update(region for region in fresh if region not in followed)
+        for region in fresh:
+            self._lives.move(region, RegionEvent.GRANT)
+
+    def _note_unborn(self, regions: Iterable[str]) -> None:
+        """Note that nothing was ever published in regions."""
+        for region in regions:
+            self._lives.all[region].is_unborn = True
 
     def _sever(self) -> list[Ready | Missing]:
         """End the streams that are read at nodes that were given up: nothing more comes of them."""
-        severed, self._severed = self._severed, set()
         read: list[StampedFrame] = []
         unread: list[StampedFrame] = []
-        for region in sorted(severed):
+        for region in self._checks.take(Check.SEVERED):
             state = self._regions.all.get(region)
             if state is not None and self._is_severed(state):
                 last = max(UNKNOWN_END, (state.after or 0) + 1)
@@ -185,13 +166,13 @@ class Subscriber:
         for region in plan.begun_after(after, self._regions.all.keys()):
             epoch = plan.epoch_of(region)
             self._regions.move(region, epoch)
-            self._unborn.discard(region)
-            self._due.add(region)
+            self._lives.all[region].is_unborn = False
+            self._checks.add(Check.ENDED, (region,))
             moving.setdefault(epoch, set()).add(region)
         joining: dict[int, set[str]] = {}
-        for region in plan.begun_after(after, self._lacking):
+        for region in plan.begun_after(after, self._lives.all_in(RegionState.LACKING)):
             joining.setdefault(plan.epoch_of(region), set()).add(region)
-            self._unborn.discard(region)
+            self._lives.all[region].is_unborn = False
         barrier = set[str]().union(*moving.values())  # shared: what moves at once is one cut, wherever it goes
         for epoch in sorted(moving.keys() | joining.keys()):
             regions, fresh = moving.get(epoch, set()), joining.get(epoch, set())
@@ -244,9 +225,9 @@ class Subscriber:
             delivery = self._epochs.all[epoch].delivery
             is_over = newest is not None and parse_meta(newest.meta).kind == FrameKind.TICK
             is_direct = state.is_direct and not is_over
-            begins = bool(self._epochs.all[epoch].plan.sole) or region in self._unborn
+            begins = bool(self._epochs.all[epoch].plan.sole) or self._lives.all[region].is_unborn
             delivery.found_end(region, newest, is_direct=is_direct, begins=begins)
-            self._unborn.discard(region)
+            self._lives.all[region].is_unborn = False
             self._regions.mark(region, delivery.marker(region))
             epochs.add(epoch)
             if is_over:
@@ -280,7 +261,7 @@ class Subscriber:
             return False
         if state.awaited is not None and may_be_past(state.awaited, state.after, frame):
             state.awaited = None
-            self._ripe.add(frame.region)
+            self._checks.add(Check.JOINED, (frame.region,))
         if not self.is_settled and state.marker is None and skips(state.after, frame):
             # If it waits for its marker, that may be in what is missing.
             self._regions.mark(frame.region, self._epochs.all[state.epoch].delivery.marker(frame.region))
@@ -316,8 +297,8 @@ class Subscriber:
 
     def begin(self, region: str) -> tuple[int, int]:
         """Return (epoch, region sequence) after which a region, joined just now, is delivered."""
-        epoch, begun = self.epoch(region), self._silence.begin(region) or self._begun.get(region)
-        return begun or (epoch, self._epochs.all[epoch].delivery.begin(region))
+        epoch, life = self.epoch(region), self._lives.all[region]
+        return life.silent_to or life.begun or (epoch, self._epochs.all[epoch].delivery.begin(region))
 
     def epoch(self, region: str) -> int:
         """Return the epoch that a region is followed in; of epochs before, all that there was is delivered."""
@@ -347,7 +328,7 @@ class Subscriber:
         of = item if isinstance(item, Missing) else item.frame
         if of.epoch < self._grants.mine.get(of.region, of.epoch + 1):
             return False
-        return not self._silence.covers(of.region, of.epoch, of.last)
+        return not self._lives.all[of.region].is_silent_at(of.epoch, of.last)
 
     def _look_at(self, number: int) -> None:
         """Take note of what has happened in an epoch."""
@@ -363,16 +344,17 @@ class Subscriber:
         for region in delivery.take_ended():
             state = self._regions.all.get(region)
             if state is not None and state.epoch == number and state.later:
-                self._due.add(region)
-        self._ripe.update(delivery.take_joined())
+                self._checks.add(Check.ENDED, (region,))
+        self._checks.add(Check.JOINED, delivery.take_joined())
 
     def _begin_to_hand_out(self) -> None:
         """Deliver what was followed before it was wanted, once atoms that bind order it among what is delivered."""
-        for region in sorted(self._silence.regions):
+        for region in sorted(self._lives.all_in(RegionState.SILENT)):
             state = self._regions.all[region]
             if state.epoch >= self._grants.mine[region] and self._is_ordered(region, state):
-                self._silence.end(region, state.epoch, self._epochs.all[state.epoch].delivery.delivered(region))
-                self._ripe.add(region)
+                last = self._epochs.all[state.epoch].delivery.delivered(region)
+                self._lives.end_silence(region, state.epoch, last)
+                self._checks.add(Check.JOINED, (region,))
 
     def _is_ordered(self, region: str, state: FollowedRegion) -> bool:
         """Return whether atoms that bind order a region with all others that they are to order it with."""
@@ -393,12 +375,13 @@ class Subscriber:
         self._adjusted = True
         plan, mine, regions = self._plan, self._grants.mine.keys(), self._regions.all
         shadow = self._shadows(plan, mine)
-        leaving = self._surplus - shadow
+        leaving = self._lives.all_in(RegionState.SURPLUS) - shadow
         if needed := staying(plan, leaving, mine, shadow, self._delivery_of):
             self._adjusted = False
             leaving -= needed
         behind = {plan.epoch_of(region) for region in self._regions.moving - leaving if self._is_behind(region)}
-        lacking = self._lacking.union(region for region in shadow | needed if region not in regions)
+        more = {region for region in shadow | needed if region not in regions}
+        lacking = self._lives.all_in(RegionState.LACKING) | more
         self._begin_joins(sorted(region for region in lacking if plan.epoch_of(region) not in behind), plan)
         out: list[Ready | Missing] = []
         for region in sorted(leaving):
@@ -430,16 +413,15 @@ class Subscriber:
             self._epochs.all[number].delivery.join(joining, plan.ends_of(joining))
             for region, marker in joining.items():
                 path = plan.paths[region]
-                is_direct = len(path) == 1 and plan.ordering != "causal" and region not in self._returning
+                is_direct = len(path) == 1 and plan.ordering != "causal" and region not in self._grants.returning
                 self._read(region, FollowedRegion(path[-1], number, None, marker, is_direct=is_direct))
             self._look_at(number)
 
     def _go_on(self) -> list[Ready | Missing]:
         """Take the regions whose epoch has ended to their next one, and open the epochs that nothing holds back."""
         self.is_settled = False
-        out = self._sever() if self._severed else []
-        due, self._due = self._due, set()
-        for region in sorted(due):
+        out = self._sever() if self._checks.is_due(Check.SEVERED) else []
+        for region in self._checks.take(Check.ENDED):
             state = self._regions.all.get(region)
             if state is not None and state.later and self._epochs.all[state.epoch].delivery.ended(region):
                 self._move_on(region, state)
@@ -452,17 +434,16 @@ class Subscriber:
                 self._look_at(number)
                 return out + self._go_on()
         out += self._adjust()
-        if self._due or self._severed:
+        if self._checks.is_due(Check.ENDED) or self._checks.is_due(Check.SEVERED):
             return out + self._go_on()
         self._begin_to_hand_out()
-        self._ripe |= self._epochs.opened()
+        self._checks.add(Check.JOINED, self._epochs.opened())
         for number in list(self._epochs.restless):
             self._epochs.note(number)
         self._epochs.forget_unused()
-        ripe, self._ripe = self._ripe, set()
-        for region in sorted(ripe):
-            if region not in self.joined and self._is_joined(region):
-                self.joined.add(region)
+        for region in self._checks.take(Check.JOINED):
+            if self._lives.state(region) is RegionState.JOINING and self._is_joined(region):
+                self._lives.move(region, RegionEvent.JOIN)
                 self.joined_now.append(region)
         self.is_settled = (
             self._adjusted
@@ -475,8 +456,9 @@ class Subscriber:
     def _move_on(self, region: str, state: FollowedRegion) -> None:
         """Go on to the next epoch of a region."""
         self._adjusted = False
-        if region not in self.joined and region not in self._begun and self._is_delivered(region, state):
-            self._begun[region] = self.begin(region)
+        life = self._lives.all[region]
+        if life.state is RegionState.JOINING and life.begun is None and self._is_delivered(region, state):
+            life.begun = self.begin(region)
         while state.later and region not in self._epochs.all[state.later[0]].delivery.regions:
             self._epochs.all[state.later.pop(0)].barrier.discard(region)
         if not state.later:
@@ -485,7 +467,7 @@ class Subscriber:
         number, *later = state.later
         self._epochs.all[number].barrier.discard(region)
         node = self._epochs.all[number].plan.paths[region][-1]
-        marker = None if region in self.joined or region not in self._grants.mine else self._markers.body()
+        marker = self._markers.body() if life.state in (RegionState.SILENT, RegionState.JOINING) else None
         self._read(region, FollowedRegion(node, number, 0, marker, marker, later))
 
     def _is_joined(self, region: str) -> bool:
@@ -495,8 +477,7 @@ class Subscriber:
     def _is_delivered(self, region: str, state: FollowedRegion) -> bool:
         """Return whether a region is delivered, although perhaps not joined: its own marker has not come yet."""
         return (
-            state.epoch >= self._grants.mine.get(region, state.epoch + 1)
-            and region not in self._silence.regions
+            self._lives.state(region) in (RegionState.JOINING, RegionState.JOINED)
             and not self._epochs.all[state.epoch].barrier
             and self._epochs.all[state.epoch].delivery.joined(region)
         )
@@ -508,25 +489,18 @@ class Subscriber:
         state.moved_in = self._markers.requests
         self._regions.put(region, state)
         self._epochs.enter(state.epoch, region)
-        self._ripe.add(region)
-        self._lacking.discard(region)
-        if region not in self._grants.mine:
-            self._surplus.add(region)
+        self._lives.move(region, RegionEvent.FOLLOW if before is None else RegionEvent.MOVE_ON)
+        self._checks.add(Check.JOINED, (region,))
         if state.later and self._epochs.all[state.epoch].delivery.ended(region):
-            self._due.add(region)
+            self._checks.add(Check.ENDED, (region,))
         if self._is_severed(state):
-            self._severed.add(region)
+            self._checks.add(Check.SEVERED, (region,))
 
     def _stop(self, region: str) -> None:
         """Stop reading a region. In the epochs where it has ended it still tells that nothing more comes of it."""
         self._epochs.leave(self._regions.all[region].epoch, region)
         self._regions.drop(region)
-        self._surplus.discard(region)
-        if region in self._grants.mine:
-            self._lacking.add(region)
-        self.joined.discard(region)
-        self._silence.forget(region)
-        self._begun.pop(region, None)
+        self._lives.move(region, RegionEvent.STOP)
         self._epochs.stop(region)
 
     def _drop(self, region: str) -> list[Ready | Missing]:

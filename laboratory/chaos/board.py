@@ -7,6 +7,7 @@ one. A server that is killed leaves its numbers to its next life.
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 from enum import IntEnum
 
 from laboratory.processes.children import spawn
@@ -21,7 +22,9 @@ class Phase(IntEnum):
     """Nothing new."""
     LAST = 2
     """Publish one more round, and no more."""
-    STOP = 3
+    LOOK = 3
+    """Note who is present."""
+    STOP = 4
     """Close and end."""
 
 
@@ -40,6 +43,10 @@ class Slot(IntEnum):
     """Whether it has a connection."""
     PHASE = 6
     """The last phase that it has seen."""
+    HERE = 7
+    """The regions in which it is present, a bit each."""
+    STRANGE = 8
+    """Regions in which it sees others than are present by `HERE`."""
 
 
 class Board:
@@ -47,7 +54,7 @@ class Board:
 
     def __init__(self, servers: int) -> None:
         self._numbers = spawn.RawArray(ctypes.c_int64, 1 + servers * len(Slot))
-        self._servers = servers
+        self.servers = servers
 
     @property
     def phase(self) -> Phase:
@@ -72,4 +79,22 @@ class Board:
 
     def total(self, slot: Slot) -> int:
         """Return the sum over all servers."""
-        return sum(self.get(server, slot) for server in range(self._servers))
+        return sum(self.get(server, slot) for server in range(self.servers))
+
+    def busy(self, names: Sequence[str]) -> list[str]:
+        """Return the servers that have something in flight, and what. ``names``: of all of them."""
+        phase, busy = self.phase, []
+        for number, name in enumerate(names):
+            told = {slot: self.get(number, slot) for slot in Slot}
+            if told[Slot.PHASE] < phase:
+                busy.append(f"{name} did not hear of the end")
+            elif not told[Slot.OPEN]:
+                busy.append(f"{name} has no connection")
+            elif told[Slot.UNRESOLVED] or told[Slot.JOINING]:
+                busy.append(
+                    f"{name} has {told[Slot.UNRESOLVED]} events without an answer and {told[Slot.JOINING]} regions "
+                    "that it joins or leaves"
+                )
+            elif told[Slot.STRANGE]:
+                busy.append(f"{name} sees others in {told[Slot.STRANGE]} regions than are present")
+        return busy

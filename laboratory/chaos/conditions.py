@@ -45,19 +45,20 @@ def step(state: Register, attempt: Attempt) -> Register | None:
 Histories = Mapping[tuple[str, str], Sequence[Operation[Attempt]]]
 
 
-def histories(notes: Notes, positions: Mapping[str, Position]) -> Histories:
-    """Return (region, key) → what was attempted. ``positions``: event → where it is, of all that were accepted.
+def histories(notes: Notes, positions: Mapping[tuple[str, str], Position]) -> Histories:
+    """Return (region, key) → what was attempted. ``positions``: (region, event) → where it is, of all that were
+    accepted.
 
     An attempt without an answer happened if it has a position, at any time since.
     """
     found: dict[tuple[str, str], list[Operation[Attempt]]] = {}
     for life in notes.lives:
-        for event, tried in life.attempts.items():
-            at, ended = positions.get(event), tried.ended_ns
+        for (event, region), tried in life.attempts.items():
+            at, ended = positions.get((region, event)), tried.ended_ns
             if at is None and not tried.is_refused:
                 continue  # it has not happened
             what = Attempt(event, tried.requires, at, tried.found)
-            found.setdefault((tried.region, tried.key), []).append(Operation(tried.began_ns, ended or math.inf, what))
+            found.setdefault((region, tried.key), []).append(Operation(tried.began_ns, ended or math.inf, what))
     return found
 
 

@@ -2,15 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, replace
 
 from gamecast import errors
 from laboratory.chaos.conditions import conflicts_of, histories, not_linearizable
-from laboratory.chaos.notes import Kept, Life, Notes
+from laboratory.chaos.items import is_own, own_name
+from laboratory.chaos.joints import joint_events
+from laboratory.chaos.kept import Kept
+from laboratory.chaos.notes import Life, Notes
+from laboratory.chaos.ownership import handovers_of, owned_by_two
+from laboratory.chaos.presence import broken_presence, leaves_of_others
+from laboratory.chaos.states import keyed_frames, overtaken_states
+from laboratory.chaos.updates import early_updates
 from laboratory.simulation.judging import Drawn, Run, violations
+from laboratory.simulation.server import regions_of
 from sequencing.checkers import DeliverySequence, judge
+from sequencing.keyed import Position
+from sequencing.names import PRESENT
 from sequencing.ready import Missing
+
+OF_WHAT_IS_LOST = "joint:"
+"""Where nodes lose data, they may lose one copy of an event and keep another."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +52,8 @@ class Judgement:
     keyed: int
     """Attempts to set a key, of those that were accepted or refused."""
     conflicts: int
+    sometimes: Mapping[str, int]
+    """What should have come about → how often it did."""
     violations: tuple[str, ...]
 
     @property
@@ -53,30 +70,36 @@ def judge_run(notes: Notes, kept: Iterable[Kept], unrest: str = "", *, lossy: ra
     so; ``lossy``: the epochs in which events may be lost, if a gap announces it.
     Raises `InvalidInput` for an event with two regions or senders.
     """
-    there: set[tuple[str, str]] = set()
-    drawn: dict[str, set[Drawn]] = {}
-    for frame in kept:
-        there.update((frame.region, event) for event in frame.events)
-        of_region = drawn.setdefault(frame.region, set())
-        of_region.update(Drawn(frame.epoch, number, event) for event, number in frame.numbered())
-    for life in notes.lives:
-        for event, region, epoch, number in life.seen:
-            drawn.setdefault(region, set()).add(Drawn(epoch, number, event))
+    kept = list(kept)
+    there, drawn, places = _accepted(notes, kept)
     in_order = {region: sorted(events) for region, events in drawn.items()}
-    sessions = [life.session for life in notes.lives]
+    overtaken = [] if lossy else list(overtaken_states(notes, places))
+    wrong = [state for _, state in overtaken]
+    sessions = [
+        replace(life.session, states=[] if lossy else [each for each in life.session.states if each not in wrong])
+        for life in notes.lives
+    ]
     may_lose = {(region, epoch): True for region in in_order for epoch in lossy}
-    published_ms = {event: at / 1e6 for event, at in notes.published_ns.items()}
-    found = violations(Run(sessions, in_order, there, published_ms, unrest, False, True, may_lose))
+    published_ms = _published_ms(notes, kept, drawn)
+    found = [
+        f"state: {life.session.name} got an event of {state.region} after the state at {state.position}, which has it"
+        for life, state in overtaken
+    ]
+    run = Run(sessions, in_order, there, published_ms, unrest, False, True, may_lose, keyed_frames(kept))
+    found += [what for what in violations(run) if not (lossy and what.startswith(OF_WHAT_IS_LOST))]
     order: dict[str, list[str]] = {}
     for life in notes.lives:
         order.setdefault(life.server, []).extend(event for event, _ in life.session.published)
     verdict = judge(map(_sequence, notes.lives), publication_order=order)
     uncertain = {event for session in sessions for event in session.uncertain}
     found += _unexpected(notes)
-    places = {each.event: (each.epoch, each.number) for events in drawn.values() for each in events}
     told = histories(notes, places)
+    found += early_updates(notes, places)
     if not lossy:  # else heads may be lost
+        found += _invented(notes, there)
         found += not_linearizable(told)
+        found += owned_by_two(notes, kept)
+        found += broken_presence(notes, kept, places, at_rest=not unrest)
     return Judgement(
         published=len(notes.published_ns),
         delivered=verdict.deliveries,
@@ -88,19 +111,95 @@ def judge_run(notes: Notes, kept: Iterable[Kept], unrest: str = "", *, lossy: ra
         publisher_order_violations=verdict.publisher_order_violations,
         gaps=sum(delivered.missing is not None for session in sessions for delivered in session.deliveries),
         uncertain=len(uncertain),
-        uncertain_published=len(uncertain & {each.event for events in drawn.values() for each in events}),
+        uncertain_published=len(uncertain & {event for _, event in places}),
         keyed=sum(map(len, told.values())),
         conflicts=conflicts_of(told),
+        sometimes=_sometimes(notes, kept, drawn),
         violations=tuple(found),
     )
 
 
+def _accepted(
+    notes: Notes, kept: Iterable[Kept]
+) -> tuple[set[tuple[str, str]], dict[str, set[Drawn]], dict[tuple[str, str], Position]]:
+    """Return what is in the egress streams, region → what was accepted, and (region, event) → where it is.
+
+    Arrivals and leaves have places only: not all who follow a region are given them.
+    """
+    there: set[tuple[str, str]] = set()
+    drawn: dict[str, set[Drawn]] = {}
+    places: dict[tuple[str, str], Position] = {}
+    for frame in kept:
+        of_presence = {each.event for each in frame.keyed() if each.key.startswith(PRESENT)}
+        for event, number in frame.numbered():
+            places[frame.region, event] = frame.epoch, number
+            if event not in of_presence:
+                there.add((frame.region, event))
+                drawn.setdefault(frame.region, set()).add(Drawn(frame.epoch, number, event))
+    for life in notes.lives:
+        for event, region, epoch, number in life.seen:
+            places.setdefault((region, event), (epoch, number))
+            drawn.setdefault(region, set()).add(Drawn(epoch, number, event))
+        for seen in life.arrivals:
+            epoch, number = seen.position
+            places.setdefault((seen.region, own_name([(seen.region, number)], epoch)), seen.position)
+    return there, drawn, places
+
+
+def _published_ms(notes: Notes, kept: Iterable[Kept], drawn: Mapping[str, Iterable[Drawn]]) -> dict[str, float]:
+    """Return event → when it was published; what gamecast itself published counts as long ago."""
+    events = {event for frame in kept for event in frame.events}
+    events.update(each.event for of_region in drawn.values() for each in of_region)
+    events.update(each.event for life in notes.lives for each in life.session.deliveries)
+    own = filter(is_own, events)
+    return dict.fromkeys(own, 0.0) | {event: at / 1e6 for event, at in notes.published_ns.items()}
+
+
+def _invented(notes: Notes, there: AbstractSet[tuple[str, str]]) -> Iterator[str]:
+    """Tell which events of gamecast itself were delivered, and are in no stream: no note says who published them."""
+    for life in notes.lives:
+        for event, region, *_ in life.seen:
+            if is_own(event) and (region, event) not in there:
+                yield f"integrity: {life.session.name} delivered {event} of {region}, which is in no stream"
+
+
+def _sometimes(notes: Notes, kept: Sequence[Kept], drawn: Mapping[str, Iterable[Drawn]]) -> dict[str, int]:
+    calls = sum((life.calls for life in notes.lives), Counter[str]())
+    handovers, acceptances = handovers_of(kept)
+    refused = [event for life in notes.lives for event in life.session.refused]
+    guarded = {event for life in notes.lives for event in life.guarded}
+    return {
+        "joint_events": joint_events({region: [each.event for each in events] for region, events in drawn.items()}),
+        "joint_conflicts": sum(
+            tried.is_refused for life in notes.lives for (event, _), tried in life.attempts.items() if regions_of(event)
+        ),
+        "states": sum(len(life.session.states) for life in notes.lives),
+        "claims": calls["claim done"],
+        "handovers": handovers,
+        "handovers_accepted": acceptances,
+        "handovers_cut": _cut(calls, "hand"),
+        "handovers_cancelled": calls["hand cancelled"],
+        "other_calls_cut": sum(_cut(calls, call) for call in ("claim", "accept", "take_back", "release")),
+        "owned_events": sum(event in guarded for life in notes.lives for event in life.session.receipts),
+        "owned_events_refused": sum(event in guarded for event in refused),
+        "presences": sum(len(life.arrivals) for life in notes.lives),
+        "leaves_of_others": leaves_of_others(kept),
+        "looks": sum(len(life.last_look[1]) for life in notes.lives if life.last_look is not None),
+        "updates": sum(len(life.updates) for life in notes.lives),
+    }
+
+
+def _cut(calls: Counter[str], call: str) -> int:
+    """Return how many calls of ownership ended by a lost answer, or with their process."""
+    return calls[f"{call} began"] - sum(calls[f"{call} {how}"] for how in ("done", "none", "refused", "cancelled"))
+
+
 def _sequence(life: Life) -> DeliverySequence:
-    events = [delivered for delivered in life.session.deliveries if delivered.event]
+    events = [delivered for delivered in life.session.deliveries if delivered.event and not delivered.is_again]
     return DeliverySequence(
         life.session.name,
         [delivered.event for delivered in events],
-        [delivered.region for delivered in events],
+        ["+".join(regions_of(delivered.event)) or delivered.region for delivered in events],
         [delivered.sender for delivered in events],
     )
 

@@ -21,9 +21,9 @@ from adapters.manager import pid_in
 from adapters.redis.connection import RedisConnection
 from adapters.redis.control import RedisControl
 from adapters.redis.controlkeys import ControlKeys
-from laboratory.chaos.board import Board, Phase, Slot
+from laboratory.chaos.board import Board, Phase
 from laboratory.chaos.clock import Clock, ClockedServer
-from laboratory.chaos.notes import Kept
+from laboratory.chaos.kept import Kept
 from laboratory.chaos.proxy import Proxy
 from laboratory.chaos.server import serve
 from laboratory.patience import Deadline
@@ -242,22 +242,6 @@ class Network:
         if record is None:
             raise NetworkError("no plan was ever made")
         return record.plan
-
-    def busy_servers(self) -> list[str]:
-        """Return the servers that have something in flight, and what."""
-        phase, busy = self.board.phase, []
-        for number, name in enumerate(self.server_names):
-            told = {slot: self.board.get(number, slot) for slot in Slot}
-            if told[Slot.PHASE] < phase:
-                busy.append(f"{name} did not hear of the end")
-            elif not told[Slot.OPEN]:
-                busy.append(f"{name} has no connection")
-            elif told[Slot.UNRESOLVED] or told[Slot.JOINING]:
-                busy.append(
-                    f"{name} has {told[Slot.UNRESOLVED]} events without an answer and {told[Slot.JOINING]} regions "
-                    "that it joins or leaves"
-                )
-        return busy
 
     async def end_servers(self, seconds: float) -> list[str]:
         """Have the servers close and end; return those that had to be killed, after they have logged what they were

@@ -4,50 +4,25 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import orjson
 
 from adapters.textlines import read_lines
 from gamecast.positions import parse_position
-from laboratory.simulation.server import Delivered, Diary
+from laboratory.chaos.items import own_name
+from laboratory.simulation.server import Delivered, Diary, State
 from sequencing.errors import InvalidInput
-from sequencing.frames import FrameKind, decode_body, parse_meta
 from sequencing.keyed import Position
 from sequencing.ready import Missing
 
 NEVER_MS = math.inf
 
-
-class Kept(NamedTuple):
-    """A frame in an egress stream at the end. ``kind``: a `FrameKind`; ``last``: the region sequence of its last event;
-    ``stamp``: as it is on the frame."""
-
-    node: str
-    region: str
-    epoch: int
-    last: int
-    kind: int
-    publisher: str
-    events: tuple[str, ...]
-    stamp: str
-
-    @classmethod
-    def of(cls, node: str, region: str, epoch: int, entry_id: bytes, fields: Sequence[bytes]) -> Self:
-        """Read an entry of a stream; raises `InvalidInput` when it is none that a server or a node wrote."""
-        _, meta, _, stamp, _, body = fields
-        kind, _, publisher = parse_meta(meta)
-        payloads = decode_body(body)[1] if kind == FrameKind.EVENTS else []
-        events = tuple(bytes(payload).decode().rstrip() for payload in payloads)
-        last = int(entry_id.partition(b"-")[2])
-        return cls(node, region, epoch, last, kind, publisher, events, stamp.decode())
-
-    def numbered(self) -> Iterator[tuple[str, int]]:
-        """Yield its events and their region sequences."""
-        yield from zip(self.events, range(self.last - len(self.events) + 1, self.last + 1), strict=True)
+PRESENCE = "@"
+"""Ends the name of the region under which arrivals and leaves are delivered: not all who follow a region get them."""
 
 
 @dataclass(slots=True)
@@ -62,6 +37,47 @@ class Tried:
     ended_ns: int | None = None
     is_refused: bool = False
     found: Position | None = None
+
+
+class Moved(NamedTuple):
+    """An update that was taken after ``place`` deliveries. ``seen``: its position; ``number``: its sender's connection,
+    and how many updates that had made; ``behind``: the event that its sender had published before it, if any."""
+
+    place: int
+    region: str
+    key: str
+    sender: str
+    seen: Position
+    number: tuple[int, int]
+    behind: str
+
+
+class Roster(NamedTuple):
+    """Who was in a region, when its state was given after ``place`` deliveries."""
+
+    place: int
+    region: str
+    position: Position
+    names: frozenset[str]
+    is_incomplete: bool
+
+
+class Seen(NamedTuple):
+    """An arrival or a leave that was delivered after ``place`` deliveries."""
+
+    place: int
+    region: str
+    position: Position
+    name: str
+    is_here: bool
+
+
+class Owned(NamedTuple):
+    """An authority that a server was given. ``token``: where it begins."""
+
+    region: str
+    entity: str
+    token: Position
 
 
 @dataclass(slots=True)
@@ -84,8 +100,20 @@ class Life:
     stays: list[tuple[str, float, float]] = field(default_factory=list)
     seen: list[tuple[str, str, int, int]] = field(default_factory=list)
     failures: Counter[str] = field(default_factory=Counter)
-    attempts: dict[str, Tried] = field(default_factory=dict)
-    """Event → what it was to do with a key."""
+    attempts: dict[tuple[str, str], Tried] = field(default_factory=dict)
+    """(event, region) → what it was to do with a key."""
+    rosters: list[Roster] = field(default_factory=list)
+    arrivals: list[Seen] = field(default_factory=list)
+    """And leaves."""
+    updates: list[Moved] = field(default_factory=list)
+    owned: list[Owned] = field(default_factory=list)
+    guarded: dict[str, Owned] = field(default_factory=dict)
+    """Event → the authority by which it was published."""
+    calls: Counter[str] = field(default_factory=Counter)
+    """What it called of ownership → how often that ended so: ``began``, and of these ``done``, ``none``, ``refused``,
+    ``uncertain`` or ``cancelled``; none of them if the process was killed."""
+    last_look: tuple[frozenset[str], Mapping[str, frozenset[str]]] | None = None
+    """At the end: the regions in which it was present, and region → whom it saw there."""
     trouble: list[Mapping[str, Any]] = field(default_factory=list)
 
 
@@ -97,17 +125,6 @@ class Notes:
     lives: list[Life] = field(default_factory=list)
     published_ns: dict[str, int] = field(default_factory=dict)
     trouble: list[Mapping[str, Any]] = field(default_factory=list)
-
-
-def write_kept(file: Path, kept: Iterable[Kept]) -> None:
-    """Write what `read_kept` reads."""
-    file.write_bytes(b"".join(orjson.dumps(each._asdict()) + b"\n" for each in kept))
-
-
-def read_kept(file: Path) -> list[Kept]:
-    """Read the frames back; raises `InvalidInput` for what cannot be read."""
-    found = (orjson.loads(line) for _, line in read_lines(file))
-    return [Kept(**{**each, "events": tuple(each["events"])}) for each in found]
 
 
 def read_notes(files: Mapping[str, Path]) -> Notes:
@@ -128,7 +145,7 @@ class _NodeReader:
         self._life: Life | None = None
         self._asked: dict[str, int] = {}
         """Region → its place in ``stays`` and in ``session.joined``."""
-        self._region_of: dict[str, str] = {}
+        self._regions_of: dict[str, list[str]] = {}
 
     def read(self, file: Path) -> None:
         torn = ""
@@ -175,6 +192,8 @@ class _NodeReader:
                 session.joined.append((region, len(session.deliveries), None))
                 session.joined_ms.append(NEVER_MS)
                 life.stays.append((region, math.inf, math.inf))
+                if note.get("state"):
+                    session.asked.append((region, len(session.deliveries)))
             case "joined":
                 place = self._asked[note["region"]]
                 session.joined_ms[place] = at / 1e6
@@ -184,29 +203,44 @@ class _NodeReader:
                 region, since, _ = session.joined[place]
                 session.joined[place] = region, since, len(session.deliveries)
                 life.stays[place] = *life.stays[place][:2], at
+                session.left.append((region, len(session.deliveries)))
             case "publish":
-                session.published.append((note["event"], note["region"]))
-                self._region_of[note["event"]] = note["region"]
-                self._notes.published_ns[note["event"]] = at
-                if (key := note.get("key")) is not None:
-                    requires = (parse_position(note["only_if"]),) if "only_if" in note else ()
-                    life.attempts[note["event"]] = Tried(note["region"], key, requires, at)
+                self._take_publish(life, note)
             case "receipt":
-                session.receipts[note["event"]] = {self._region_of[note["event"]]: (note["epoch"], note["sequence"])}
-                life.seen.append((note["event"], self._region_of[note["event"]], note["epoch"], note["sequence"]))
-                if (tried := life.attempts.get(note["event"])) is not None:
-                    tried.ended_ns = at
+                event, regions = note["event"], self._regions_of[note["event"]]
+                places = {regions[0]: note["sequence"]} | note.get("also", {})
+                session.receipts[event] = {region: (note["epoch"], place) for region, place in places.items()}
+                life.seen += ((event, region, note["epoch"], place) for region, place in places.items())
+                for region in regions:
+                    if (tried := life.attempts.get((event, region))) is not None:
+                        tried.ended_ns = at
             case "fail":
                 life.failures[note["error"]] += 1
-                if note["uncertain"]:
-                    session.uncertain.add(note["event"])
-                tried = life.attempts.get(note["event"])
-                if tried is not None and "position" in note:
+                (session.uncertain if note["uncertain"] else session.refused).add(note["event"])
+                tried = life.attempts.get((note["event"], note.get("region", "")))
+                if tried is not None:
                     tried.ended_ns, tried.is_refused, tried.found = at, True, parse_position(note["position"])
             case "deliver":
-                session.deliveries.append(Delivered(note["event"], note["region"], note["sender"], at / 1e6))
-                life.seen.append((note["event"], note["region"], note["epoch"], note["sequence"]))
+                self._take_delivery(life, note)
+            case "state":
+                self._take_state(life, note)
+            case "presence" if life.last_look is None:  # after it, the servers leave one after the other
+                region, position = note["region"], (note["epoch"], note["sequence"])
+                life.arrivals.append(Seen(len(session.deliveries), region, position, note["name"], note["here"]))
+                event = own_name([(region, note["sequence"])], note["epoch"])
+                session.deliveries.append(Delivered(event, region + PRESENCE, note["name"], at / 1e6))
                 life.delivered_ns.append(at)
+            case "update":
+                seen, number = (note["epoch"], note["sequence"]), (note["session"], note["number"])
+                there = len(session.deliveries), note["region"], note["key"], note["sender"]
+                life.updates.append(Moved(*there, seen, number, note["behind"]))
+            case "own":
+                life.calls[f"{note['call']} {note['ended']}"] += 1
+                if (token := parse_position(note.get("token"))) is not None:
+                    life.owned.append(Owned(note["region"], note["entity"], token))
+            case "look":
+                saw = {region: frozenset(names) for region, names in note["saw"].items()}
+                life.last_look = frozenset(note["here"]), saw
             case "gap":
                 missing = Missing(note["region"], note["epoch"], note["first"], note["last"])
                 session.deliveries.append(Delivered("", note["region"], "", at / 1e6, missing))
@@ -214,8 +248,50 @@ class _NodeReader:
                 life.trouble.append(note)
             case "end":
                 session.ended = False
+            case "presence":
+                pass
             case _:
                 raise ValueError(did)
+
+    def _take_publish(self, life: Life, note: Mapping[str, Any]) -> None:
+        event, regions = note["event"], note.get("regions") or [note["region"]]
+        life.session.published.append((event, regions[0]))
+        self._regions_of[event] = regions
+        self._notes.published_ns[event] = note["at"]
+        if "token" in note:
+            life.guarded[event] = Owned(regions[0], note["entity"], parse_position(note["token"]) or (0, 0))
+        if (key := note.get("key")) is None:
+            return
+        only_if = note.get("only_if")
+        for region in regions:
+            required = only_if[region] if isinstance(only_if, dict) else only_if
+            requires = (parse_position(required),) if "only_if" in note else ()
+            life.attempts[event, region] = Tried(region, key, requires, note["at"])
+
+    @staticmethod
+    def _take_delivery(life: Life, note: Mapping[str, Any]) -> None:
+        event, at = note["event"], note["at"]
+        parts = [(note["region"], note["sequence"]), *note.get("also", {}).items()]
+        for region, sequence in parts:
+            is_again = region != note["region"]
+            given = Delivered(event, region, note["sender"], at / 1e6, is_again=is_again)
+            life.session.deliveries.append(given)
+            life.seen.append((event, region, note["epoch"], sequence))
+        life.delivered_ns.append(at)
+
+    @staticmethod
+    def _take_state(life: Life, note: Mapping[str, Any]) -> None:
+        place = len(life.session.deliveries)
+        for region, text in note["as_of"].items():
+            position, is_incomplete = parse_position(text), region in note["incomplete"]
+            heads = {key: parse_position(head) for key, head in note["heads"][region].items()}
+            if position is None or None in heads.values():
+                raise ValueError("a state has positions")
+            known = {key: head for key, head in heads.items() if head is not None}
+            life.session.states.append(State(place, region, position, known, is_incomplete))
+            if region in note["present"]:
+                names = frozenset(note["present"][region])
+                life.rosters.append(Roster(place, region, position, names, is_incomplete))
 
     def _begin(self, at: int, session: int) -> None:
         # Its "end" shows whether it ended in peace.

@@ -98,6 +98,7 @@ class Outcome:
             "uncertain_published": judgement.uncertain_published,
             "keyed": judgement.keyed,
             "conflicts": judgement.conflicts,
+            "sometimes": dict(judgement.sometimes),
             "violations": [_short(violation) for violation in judgement.violations],
             "longest_stall_s": round(recovery.longest_stall.seconds, 3),
             "longest_silence_s": round(recovery.longest_silence.seconds, 3),
@@ -155,6 +156,8 @@ class Outcome:
             f"key; {judgement.conflicts:,} were refused by their condition. Failed publishes: "
             f"{_counts(self.refused)}. Connections given up: {_counts(self.reopened)}."
         )
+        happened = ", ".join(f"{name.replace('_', ' ')} {count:,}" for name, count in judgement.sometimes.items())
+        yield Text(f"Of what happens only sometimes: {happened}.")
         for kind in self.left_out:
             yield Text(f"Left out: {kind.replace('_', ' ')}; {CANNOT[kind]}.")
         if self.ended_by_themselves:

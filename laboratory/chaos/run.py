@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
 import orjson
 
-from laboratory.chaos.board import Phase, Slot
+from laboratory.chaos.board import Board, Phase, Slot
 from laboratory.chaos.clock import clock_library
 from laboratory.chaos.faults import Struck, cannot, carry_out
 from laboratory.chaos.judging import judge_run
+from laboratory.chaos.kept import Kept, write_kept
 from laboratory.chaos.network import MANAGERS, NODES, ChaosError, Network
-from laboratory.chaos.notes import Kept, read_notes, write_kept
+from laboratory.chaos.notes import read_notes
 from laboratory.chaos.outcome import Outcome
 from laboratory.chaos.recovery import measure
 from laboratory.chaos.schedule import DEALT, DEALT_WITH_REPLICAS, Fault, Kind, make_schedule
@@ -26,7 +27,9 @@ START_S_MAX = 60.0
 RECOVER_S = 3.0
 """Traffic goes on for so long after the faults."""
 
-REST_S_MAX = 30.0
+REST_S_MAX = 60.0
+"""A server that does not come back into a region is said to have left it after 10 s."""
+
 QUIET_S = 1.5
 """A network that delivers nothing for this long, and has nothing in flight, is at rest."""
 
@@ -121,7 +124,7 @@ async def _run(
             await asyncio.gather(happening, return_exceptions=True)
         await asyncio.sleep(RECOVER_S)
         end_ns = time.monotonic_ns()
-        unrest = await _rest(network)
+        unrest = await come_to_rest(network.board, network.server_names, Deadline(REST_S_MAX))
         settled_s = (time.monotonic_ns() - end_ns) / 1e9
         kept = await network.kept()
         plan = await network.plan()
@@ -171,14 +174,15 @@ def _follows(network: Network, number: int) -> bool:
     return bool(network.board.get(number, Slot.DELIVERED))
 
 
-async def _rest(network: Network) -> str:
-    """Have servers settle, publish one more round, and wait until all is delivered; return what is not, if anything."""
-    board = network.board
-    deadline = Deadline(REST_S_MAX)
-    for phase in (Phase.SETTLE, Phase.LAST):
+async def come_to_rest(board: Board, names: Sequence[str], deadline: Deadline) -> str:
+    """Have servers settle, publish one more round, and wait until all is delivered; return what is not, if anything.
+
+    ``names``: of all servers.
+    """
+    for phase in (Phase.SETTLE, Phase.LAST, Phase.LOOK):
         board.phase = phase
         seen, since = -1, time.monotonic()
-        while (busy := network.busy_servers()) or time.monotonic() - since < QUIET_S:
+        while (busy := board.busy(names)) or time.monotonic() - since < QUIET_S:
             if deadline.passed:
                 return "; ".join(busy) or "events are still handed out"
             await asyncio.sleep(LOOK_EVERY_S / 5)

@@ -4,16 +4,23 @@ It uses only the interface of every user, `gamecast.connect`. Its notes are line
 SIGKILL loses none: ``at`` is the machine's monotonic clock in nanoseconds, ``did`` is the kind of note.
 
     open      session                             a connection is open: a session of its own begins
-    ask       region                              `subscribe` is called …
+    ask       region                              `subscribe` is called …; ``state``: and begins with the state
     joined    region                              … and has returned
     left      region                              `unsubscribe` has returned, and earlier events are delivered
-    publish   event, region                       `publish_async` is called …; some with a key, of these some with
-                                                  ``only_if``, the position where it was set last, or null
-    receipt   event, epoch, sequence              … and the event has its receipt
+    publish   event, region or regions            `publish_async` is called …; some with a key, of these some with
+                                                  ``only_if``, the position where it was set last, or null; of several
+                                                  regions, region → that; by an owner: ``entity``, ``token``
+    receipt   event, epoch, sequence              … and the event has its receipt; ``also``: further region → sequence
     fail      event, error, uncertain, says       … or an error; uncertain: it may have been published all the same;
-                                                  of a conflict, ``position``: where the key was set last
-    deliver   event, region, sender, epoch, sequence
+                                                  of a conflict, ``region``, ``position``: where the key was set last
+    deliver   event, region, sender, epoch, sequence    ``also`` as of a receipt
     gap       region, epoch, first, last, reason
+    state     as_of, heads, incomplete, present   region → position, key → position, and names of those that are there
+    presence  region, epoch, sequence, name, here
+    update    region, key, sender, epoch, sequence, session, number, behind
+    own       call, ended                         a call of ownership began, or ended; with an authority: ``region``,
+                                                  ``entity``, ``token``
+    look      here, saw                           at the end: where it is present, and region → whom it sees there
     trouble   call, error, says                   a call failed; the connection is given up, and another one opened
     end                                           the session ended in peace
 """
@@ -21,32 +28,34 @@ SIGKILL loses none: ``at`` is the machine's monotonic clock in nanoseconds, ``di
 from __future__ import annotations
 
 import asyncio
-import os
-import time
 from asyncio import Task
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterable, Iterator
 from itertools import pairwise
 from pathlib import Path
 from random import Random
 from typing import Any
 
-import orjson
-
 import gamecast
-from gamecast.errors import Conflict, GamecastError
-from gamecast.event import Event, Receipt
+from gamecast.errors import GamecastError
+from gamecast.event import Event, Item, State
 from laboratory.chaos.board import Board, Phase, Slot
+from laboratory.chaos.items import noted
+from laboratory.chaos.joints import joint_sets
+from laboratory.chaos.owning import Entities
+from laboratory.chaos.publishing import Publisher
+from laboratory.chaos.writing import NoteFile
+from sequencing.names import OWNER
 
 REGIONS_MAX = 4
 WALKERS_REGIONS = 2
 """A server follows between one region and this many."""
 
 PUBLISH_EVERY_S = 0.02, 0.2
-KEYS = "xyz"
-KEYED = 0.2
-"""So many of the events name a key."""
-CONDITIONAL = 0.7
-"""So many of these are published on the condition that the key is as the server knows it."""
+STATE = 0.25
+"""So many of the regions are subscribed to with their state."""
+PRESENT = 0.35
+"""So many with presence, which begins with the state, too."""
+OWN_EVERY_S = 0.1, 0.5
 
 ROAM_EVERY_S = 0.5, 3.0
 AGAIN_S = 0.2
@@ -62,23 +71,12 @@ def serve(
     name: str, number: int, url: str, regions: tuple[str, ...], seed: int, log_file: str, board: Board, walks: bool
 ) -> None:
     """Be a server until the board says stop; the process's work. ``walks``: only from each region to the next ones."""
-    asyncio.run(_Server(name, number, url, regions, seed, Path(log_file), board, walks=walks).run())
+    asyncio.run(GameServer(name, number, url, regions, seed, Path(log_file), board, walks=walks).run())
 
 
-class _Notes:
-    """The log file: whole lines, in one write each time."""
+class GameServer:
+    """A game server, through all its connections."""
 
-    def __init__(self, file: Path) -> None:
-        self._fd = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-        if os.fstat(self._fd).st_size:
-            os.write(self._fd, b"\n")  # an earlier writer may have been killed in the middle of a line
-
-    def write(self, *notes: dict[str, object]) -> None:
-        at = time.monotonic_ns()
-        os.write(self._fd, b"".join(orjson.dumps({"at": at, **note}) + b"\n" for note in notes))
-
-
-class _Server:
     def __init__(
         self,
         name: str,
@@ -98,22 +96,30 @@ class _Server:
         self.board = board
         self.walks = walks
         self.steps = [set(step) for step in pairwise(regions)]
-        self.notes = _Notes(log_file)
+        self.sets = joint_sets(regions)
+        self.names = [f"server-{number}" for number in range(1, board.servers + 1)]
+        self.notes = NoteFile(log_file)
         self.random = Random(f"{name} {seed} {board.get(number, Slot.SESSIONS)}")
         self.heads: dict[tuple[str, str], str | None] = {}
         """(region, key) → where it was set last, as far as this server was told."""
+        self.owners: dict[tuple[str, str], str | None] = {}
+        """(region, entity) → the position of its owner, as far as this server was told."""
 
     async def run(self) -> None:
         """Open connections, one after the other, until the end."""
         while self.board.phase is not Phase.STOP:
             self.board.add(self.number, Slot.SESSIONS)
+            self._report_nothing()  # it may have been killed
             session = _Session(self)
             try:
                 await session.run()
             finally:
-                for slot in (Slot.OPEN, Slot.UNRESOLVED, Slot.JOINING):
-                    self.board.put(self.number, slot, 0)
+                self._report_nothing()
             await asyncio.sleep(AGAIN_S)
+
+    def _report_nothing(self) -> None:
+        for slot in (Slot.OPEN, Slot.UNRESOLVED, Slot.JOINING, Slot.HERE, Slot.STRANGE):
+            self.board.put(self.number, slot, 0)
 
     def trouble(self, call: str, error: BaseException) -> None:
         """Note a call that failed."""
@@ -123,7 +129,7 @@ class _Server:
 class _Session:
     """One connection, from its opening to its end."""
 
-    def __init__(self, server: _Server) -> None:
+    def __init__(self, server: GameServer) -> None:
         self.server = server
         self.notes = server.notes
         self.random = server.random
@@ -132,12 +138,30 @@ class _Session:
         self.client = gamecast.connect(
             server.url, name=server.name, publish_timeout_s=IMPATIENT_S if impatient else 10.0
         )
-        self.published = 0
-        self.unresolved: set[str] = set()
         self.mine: set[str] = set()
         """Regions that are asked for and not left."""
         self.joining: set[str] = set()
         self.leaving: set[str] = set()
+        self.present: set[str] = set()
+        """Regions in which it is present."""
+        self.publisher = Publisher(
+            self.client,
+            self.random,
+            self.session,
+            server.sets,
+            server.heads,
+            note=self.notes.write,
+            count=lambda: server.board.add(server.number, Slot.PUBLISHED),
+        )
+        self.entities = Entities(
+            self.client,
+            self.random,
+            server.sets,
+            server.names,
+            server.owners,
+            note=self.notes.write,
+            publish=self.publisher.publish_owned,
+        )
         self.calls: set[Task[None]] = set()
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -146,6 +170,7 @@ class _Session:
         server = self.server
         try:
             await self.client.open()
+            self.client.updates()
             if server.walks:
                 await self.client.declare_overlaps(pairwise(server.regions))
         except Exception as error:  # noqa: BLE001 - any error is noted, and the next connection tries again
@@ -158,7 +183,8 @@ class _Session:
         self._call("iterate", self._consume())
         self._call("publish", self._publish())
         self._call("roam", self._roam())
-        stopping = asyncio.create_task(self._until_stop())
+        self._call("own", self._own())
+        stopping = asyncio.create_task(self._watched("look", self._until_stop()))
         try:
             await asyncio.wait({stopping, self.failed}, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -191,72 +217,51 @@ class _Session:
 
     async def _until_stop(self) -> None:
         server, board = self.server, self.server.board
-        last_round = False
+        last_round = has_looked = False
         while (phase := board.phase) is not Phase.STOP:
             if phase is Phase.LAST and not last_round:
                 last_round = True
                 for region in server.regions:
-                    self._publish_to(region)
-            board.put(server.number, Slot.UNRESOLVED, len(self.unresolved))
+                    self.publisher.publish(region)
+            if phase is Phase.LOOK and not has_looked:
+                has_looked = True
+                saw = {region: sorted(self.client.present(region)) for region in sorted(self.present)}
+                self.notes.write({"did": "look", "here": sorted(self.present), "saw": saw})
+            board.put(server.number, Slot.UNRESOLVED, len(self.publisher.unresolved) + self.entities.calls)
             board.put(server.number, Slot.JOINING, len(self.joining | self.leaving))
+            board.put(server.number, Slot.HERE, sum(1 << server.regions.index(region) for region in self.present))
+            board.put(server.number, Slot.STRANGE, sum(map(self._sees_others, self.present)))
             board.put(server.number, Slot.PHASE, phase)
             await asyncio.sleep(TICK_S)
 
     async def _consume(self) -> None:
         async for batch in self.client.batches():
-            self.notes.write(*map(_handed_out, batch))
+            self.notes.write(*map(noted, batch), *self.publisher.updates())
             self.server.board.add(self.server.number, Slot.DELIVERED, len(batch))
+            for event in _keyed(batch):
+                if event.key is not None and event.key.startswith(OWNER):
+                    self._call("accept", self.entities.delivered(event))
         raise GamecastError("the iterator ended while the connection was open")
+
+    def _sees_others(self, region: str) -> bool:
+        """Return whether this server sees others in a region than say that they are there."""
+        board, bit = self.server.board, 1 << self.server.regions.index(region)
+        there = {name for number, name in enumerate(self.server.names) if board.get(number, Slot.HERE) & bit}
+        return self.client.present(region).keys() != there
+
+    async def _own(self) -> None:
+        while True:
+            await asyncio.sleep(self.random.uniform(*OWN_EVERY_S))
+            if self.server.board.phase is Phase.ROAM:
+                await self.entities.step()
 
     async def _publish(self) -> None:
         while True:
             await asyncio.sleep(self.random.uniform(*PUBLISH_EVERY_S))
             if self.server.board.phase is Phase.ROAM:
                 for _ in range(self.random.choice((1, 1, 2, 4))):
-                    self._publish_to(self.random.choice(self.server.regions))
-
-    def _publish_to(self, region: str) -> None:
-        self.published += 1
-        event = f"{self.server.name}/{self.session}/{self.published}"
-        about = self._about(region)
-        self.notes.write({"did": "publish", "event": event, "region": region, **about})
-        self.server.board.add(self.server.number, Slot.PUBLISHED)
-        filling = b" " * self.random.choice((0, 0, 0, 100, 3000))
-        try:
-            receipt = self.client.publish_async(region, event.encode() + filling, **about)
-        except GamecastError as error:
-            self._note_failure(event, error)
-            return
-        self.unresolved.add(event)
-        receipt.add_done_callback(lambda done: self._resolved(event, about.get("key"), done))
-
-    def _about(self, region: str) -> dict[str, Any]:
-        """Return what the next event says of keys."""
-        if self.random.random() >= KEYED:
-            return {}
-        key = self.random.choice(KEYS)
-        is_conditional = self.random.random() < CONDITIONAL
-        return {"key": key, **({"only_if": self.server.heads.get((region, key))} if is_conditional else {})}
-
-    def _resolved(self, event: str, key: str | None, done: asyncio.Future[Receipt]) -> None:
-        self.unresolved.discard(event)
-        if done.cancelled():
-            return
-        if (error := done.exception()) is not None:
-            self._note_failure(event, error)
-        else:
-            region, epoch, sequence = done.result()
-            if key is not None:
-                self.server.heads[region, key] = done.result().position
-            self.notes.write({"did": "receipt", "event": event, "epoch": epoch, "sequence": sequence})
-
-    def _note_failure(self, event: str, error: BaseException) -> None:
-        uncertain = not (isinstance(error, GamecastError) and error.definite)
-        note: dict[str, object] = {"event": event, "error": type(error).__name__, "uncertain": uncertain}
-        note["says"] = str(error)[:200]
-        if isinstance(error, Conflict):
-            note["position"] = self.server.heads[error.region, error.key] = error.position
-        self.notes.write({"did": "fail", **note})
+                    self.publisher.publish(self.random.choice(self.server.regions))
+                self.publisher.update(self.random.choice(self.server.regions))
 
     async def _roam(self) -> None:
         while True:
@@ -283,15 +288,22 @@ class _Session:
             self._call("subscribe", self._joined(region))
 
     async def _joined(self, region: str) -> None:
-        self.notes.write({"did": "ask", "region": region})
+        choice = self.random.random()
+        is_present = choice < PRESENT
+        presence = {"of": self.session} if is_present else None
+        begins = choice < PRESENT + STATE
+        self.notes.write({"did": "ask", "region": region, "state": begins})
         try:
-            await self.client.subscribe(region)
+            await self.client.subscribe(region, state=begins and not is_present, presence=presence)
         finally:
             self.joining.discard(region)
         if region not in self.leaving:
+            if is_present:
+                self.present.add(region)
             self.notes.write({"did": "joined", "region": region})
 
     async def _leave(self, region: str) -> None:
+        self.present.discard(region)
         await self.client.unsubscribe(region)
         # Events that were ready before are still delivered; only after that can later ones be distinguished from them.
         while self.client.statistics().inbox_events or region in self.joining:  # noqa: ASYNC110 - there is no event to await
@@ -301,16 +313,10 @@ class _Session:
         self.leaving.discard(region)
 
 
-def _handed_out(item: gamecast.Item) -> dict[str, object]:
-    if isinstance(item, Event):
-        return {
-            "did": "deliver",
-            "event": bytes(item.payload).decode().rstrip(),
-            "region": item.region,
-            "sender": item.sender,
-            "epoch": item.epoch,
-            "sequence": item.sequence,
-        }
-    assert isinstance(item, gamecast.Gap)  # neither states nor presence are asked for
-    region, epoch, first, last, reason = item
-    return {"did": "gap", "region": region, "epoch": epoch, "first": first, "last": last, "reason": reason}
+def _keyed(items: Iterable[Item]) -> Iterator[Event]:
+    """Yield events, and the values of states."""
+    for item in items:
+        if isinstance(item, Event):
+            yield item
+        elif isinstance(item, State):
+            yield from (event for values in item.values.values() for event in values.values())

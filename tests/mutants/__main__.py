@@ -21,12 +21,12 @@ from tests.mutants.operators import Mutant, integers_in, mutants_of
 
 CORE = (
     *("node", "keyspace", "relay", "record", "replay", "delivery", "joins", "transition", "manager", "causal_wait"),
-    *("expected", "subscriber", "grants", "shadows", "publisher", "outbox", "owndeliveries"),
+    *("expected", "subscriber", "grants", "shadows", "regionlife", "publisher", "outbox", "owndeliveries"),
 )
 UNIT = (
     *("node", "node_scenarios", "relay", "replay", "delivery", "subscriber", "publisher", "manager", "expected"),
     *("outgoing", "history", "compact", "shared_news", "record", "transition", "manager_asks"),
-    *("grants", "own_deliveries", "outbox", "silence"),
+    *("grants", "own_deliveries", "outbox", "regionlife"),
 )
 PROPERTY = "causal_waits", "replays", "shadow_sets"
 WORLDS = (

@@ -558,13 +558,13 @@ MUTATIONS = (
     Mutation(
         "an empty stream of any region is joined without a marker",
         SUBSCRIBER,
-        "self._unborn.update(region for region in fresh if region not in before.paths)",
-        "self._unborn.update(fresh)",
+        "self._note_unborn(region for region in fresh if region not in before.paths)",
+        "self._note_unborn(fresh)",
     ),
     Mutation(
         "a region that has moved is joined at an empty stream without a marker",
         SUBSCRIBER,
-        "            self._regions.move(region, epoch)\n            self._unborn.discard(region)\n",
+        "            self._regions.move(region, epoch)\n            self._lives.all[region].is_unborn = False\n",
         "            self._regions.move(region, epoch)\n",
     ),
     Mutation(
@@ -772,8 +772,8 @@ MUTATIONS = (
     Mutation(
         "a stream at a node that was given up is waited for",
         SUBSCRIBER,
-        "        if plan.given_up:\n            self._severed.update(",
-        "        if plan.given_up:\n            set(",
+        "        if plan.given_up:\n",
+        "        if False:\n",
     ),
     Mutation(
         "the end of one node's streams counts as the end of what others bring",

@@ -22,9 +22,10 @@ from cli.main import cli
 from gamecast.errors import InvalidInput
 from laboratory.chaos.clock import clock_library
 from laboratory.chaos.judging import Judgement, judge_run
-from laboratory.chaos.notes import Kept, Life, Notes, read_kept, read_notes
+from laboratory.chaos.kept import Kept, read_kept
+from laboratory.chaos.notes import Life, Notes, read_notes
 from laboratory.chaos.run import KEPT_FILE
-from laboratory.simulation.server import Delivered
+from laboratory.simulation.server import Delivered, regions_of
 from sequencing.ready import Missing
 from tests.patience import Deadline, besides_waiting, scaled
 
@@ -110,7 +111,9 @@ def in_the_middle(notes: Notes) -> tuple[Life, int]:
             places = [
                 place
                 for place in range(len(seen) - 1)
-                if theirs.issuperset(seen[place : place + 2]) and is_inside_a_stay(life, place)
+                if theirs.issuperset(seen[place : place + 2])
+                and is_inside_a_stay(life, place)
+                and not any(regions_of(event) for event in seen[place : place + 3])
             ]
             if places:
                 return life, places[len(places) // 2]

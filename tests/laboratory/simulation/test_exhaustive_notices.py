@@ -31,6 +31,7 @@ from sequencing.frames import StampedFrame
 from sequencing.joins import Joins
 from sequencing.membership import Membership
 from sequencing.ready import Missing, Ready
+from sequencing.regionlife import Check
 from sequencing.subscriber import Subscriber
 from tests.simulation.test_exhaustive import SCENARIOS
 
@@ -80,7 +81,7 @@ def test_the_search_notices_a_subscriber_that_does_not_wait_for_the_end_of_an_ep
         for frame in frames:
             state = self._regions.all[frame.region]
             state.after, state.awaited = frame.last, None
-            self._ripe.add(frame.region)
+            self._checks.add(Check.JOINED, (frame.region,))
             out += self._epochs.all[frame.epoch].delivery.receive([frame], whole)
             self._look_at(frame.epoch)
         return self._handed_out(out + self._go_on())

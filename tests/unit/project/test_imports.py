@@ -73,6 +73,7 @@ ROOMS = {
         "sequencing.ordering",
         "sequencing.owndeliveries",
         "sequencing.ready",
+        "sequencing.regionlife",
         "sequencing.shadows",
         "sequencing.subscriber",
     ),

@@ -1,4 +1,4 @@
-"""The control store: who counts as gone, and who leads. Its answers are those of Redis: see test_store_twin.py."""
+"""The control store: who counts as gone, and who has the lease. For its answers see test_store_twin.py."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_who_is_not_heard_of_is_gone_and_is_back_when_heard_of_again() -> None:
     assert newer > there > silent
 
 
-def test_nobody_is_gone_because_nobody_looked() -> None:
+def test_who_could_not_be_heard_is_not_gone() -> None:
     store = ControlStore({"n1": ""}, ttl_ms=50, blind_ms=200)
     store.introduce("there", 0)
     store.look("me", LEASE_MS, 1, Known())
@@ -34,7 +34,7 @@ def test_nobody_is_gone_because_nobody_looked() -> None:
     seen = store.look("me", LEASE_MS, 360, store.known)
     assert seen is not None
     assert seen.connections == 0
-    assert seen.touched == {"there"}
+    assert seen.touched == frozenset({"there"})
 
 
 def test_a_lease_that_ran_out_is_kept_unless_another_candidate_led() -> None:
@@ -59,4 +59,4 @@ def test_what_a_lost_answer_told_is_told_again() -> None:
     for now in (2, 3):
         seen = store.look("me", LEASE_MS, now, known)
         assert seen is not None
-        assert seen.touched == {"s"}
+        assert seen.touched == frozenset({"s"})
