@@ -81,8 +81,11 @@ class Board:
         """Return the sum over all servers."""
         return sum(self.get(server, slot) for server in range(self.servers))
 
-    def busy(self, names: Sequence[str]) -> list[str]:
-        """Return the servers that have something in flight, and what. ``names``: of all of them."""
+    def busy(self, names: Sequence[str], *, lossy: bool = False) -> list[str]:
+        """Return the servers that have something in flight, and what. ``names``: of all of them.
+
+        ``lossy``: whether nodes may lose who is present.
+        """
         phase, busy = self.phase, []
         for number, name in enumerate(names):
             told = {slot: self.get(number, slot) for slot in Slot}
@@ -95,6 +98,6 @@ class Board:
                     f"{name} has {told[Slot.UNRESOLVED]} events without an answer and {told[Slot.JOINING]} regions "
                     "that it joins or leaves"
                 )
-            elif told[Slot.STRANGE]:
+            elif told[Slot.STRANGE] and not lossy:
                 busy.append(f"{name} sees others in {told[Slot.STRANGE]} regions than are present")
         return busy

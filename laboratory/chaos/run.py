@@ -124,7 +124,8 @@ async def _run(
             await asyncio.gather(happening, return_exceptions=True)
         await asyncio.sleep(RECOVER_S)
         end_ns = time.monotonic_ns()
-        unrest = await come_to_rest(network.board, network.server_names, Deadline(REST_S_MAX))
+        deadline = Deadline(REST_S_MAX)
+        unrest = await come_to_rest(network.board, network.server_names, deadline, lossy=bool(network.losing))
         settled_s = (time.monotonic_ns() - end_ns) / 1e9
         kept = await network.kept()
         plan = await network.plan()
@@ -174,15 +175,15 @@ def _follows(network: Network, number: int) -> bool:
     return bool(network.board.get(number, Slot.DELIVERED))
 
 
-async def come_to_rest(board: Board, names: Sequence[str], deadline: Deadline) -> str:
+async def come_to_rest(board: Board, names: Sequence[str], deadline: Deadline, *, lossy: bool) -> str:
     """Have servers settle, publish one more round, and wait until all is delivered; return what is not, if anything.
 
-    ``names``: of all servers.
+    ``names``: of all servers; ``lossy``: as of `Board.busy`.
     """
     for phase in (Phase.SETTLE, Phase.LAST, Phase.LOOK):
         board.phase = phase
         seen, since = -1, time.monotonic()
-        while (busy := board.busy(names)) or time.monotonic() - since < QUIET_S:
+        while (busy := board.busy(names, lossy=lossy)) or time.monotonic() - since < QUIET_S:
             if deadline.passed:
                 return "; ".join(busy) or "events are still handed out"
             await asyncio.sleep(LOOK_EVERY_S / 5)

@@ -180,7 +180,7 @@ class _Play:
             self.loop.call_later(at_s, fault)
         await asyncio.sleep(world.busy_s)
         self._end_faults()
-        unrest = await come_to_rest(self.board, self.names, _Deadline(REST_S_MAX))
+        unrest = await come_to_rest(self.board, self.names, _Deadline(REST_S_MAX), lossy=bool(world.lossy))
         kept = list(self._kept())
         self.board.phase = Phase.STOP
         await asyncio.wait([self.running[name] for name in self.names], timeout=END_S_MAX)
