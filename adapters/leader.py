@@ -162,8 +162,13 @@ class Leader:
             self._forgetting = task
         else:
             self._begun.add(task)
-            task.add_done_callback(self._begun.discard)
+            task.add_done_callback(self._ended)
         return _Work(task)
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self._begun.discard(task)
+        if not task.cancelled():
+            task.exception()  # a turn that fails does not wait for what it has begun
 
     async def _until(self, works: tuple[Handle, ...], seconds: float | None, asked: str | None) -> bool:
         """See `sequencing.errands.Until`."""

@@ -24,12 +24,15 @@ from laboratory.processes.pool import mapped
 from laboratory.simulation.engine import Weather
 from laboratory.simulation.faultrun import ORDERINGS, Outcome, Scenario, run_faults
 from laboratory.simulation.sessions import run_sessions, worlds
+from laboratory.simulation.shipped import ShippedWorld, run_shipped
 from laboratory.simulation.shrinking import shrink
 from launcher.ending import BROKEN
 
 Seen = TypeVar("Seen")
 
 FAILURES_SHOWN = 5
+ENOUGH_WORLDS = 300
+"""In so many worlds, all that may happen does."""
 CHUNK = 20
 
 
@@ -144,6 +147,76 @@ def sessions_command(count: int, first: int, nodes: int, causal: bool, jobs: int
             console.print(f"  seed {each.world.seed}: {each.wrong[0]}", markup=False)
     if failed:
         click.get_current_context().exit(BROKEN)
+
+
+@simulate.command("servers")
+@click.option(
+    "--worlds", "count", default=100, show_default=True, type=click.IntRange(1), help="How many worlds to run."
+)
+@click.option("--first", default=0, show_default=True, type=click.IntRange(0), help="The first seed.")
+@click.option("--seed", type=click.IntRange(0), help="Run only this seed, to replay a failure.")
+@click.option(
+    "--jobs", default=os.cpu_count() or 1, show_default="the cores", type=click.IntRange(1), help="Processes."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+def servers_command(count: int, first: int, seed: int | None, jobs: int, as_json: bool) -> None:
+    """Run whole game servers in virtual time, through bad weather, and judge all that they saw.
+
+    This is the library as it ships: connections, leaders and relays with their timeouts and heartbeats, over a network
+    in memory. Servers publish to one region or several, with keys and conditions; they take states, own entities and
+    hand them over, are present, send updates, and resume. Processes are killed and stopped, nodes and the control store
+    go down, ends are cut off, requests are lost or late. The game servers and the judges are those of `gamecast chaos`.
+    A second of a world takes a few milliseconds, and a seed has always the same course.
+
+    Exit status: 0, or 1 if a promise was broken, or if something that worlds should reach was never reached in 300
+    worlds or more; 2 for wrong use.
+    """
+    numbers = [seed] if seed is not None else range(first, first + count)
+    drawn = [ShippedWorld.of(number) for number in numbers]
+    began_s = time.monotonic()
+    seen = list(_progress(mapped(run_shipped, drawn, jobs=jobs, chunk=1), len(drawn), "worlds run"))
+    failed = [each for each in seen if each.violations]
+    judged = [each.judgement for each in seen if each.judgement is not None]
+    sometimes = sum((Counter(dict(each.sometimes)) for each in judged), Counter[str]())
+    reached = {what: sometimes[what] for each in judged[:1] for what in each.sometimes}
+    never = [what for what, times in reached.items() if not times] if len(seen) >= ENOUGH_WORLDS else []
+    summary = {
+        "worlds": len(seen),
+        "failed": len(failed),
+        "published": sum(each.published for each in judged),
+        "delivered": sum(each.delivered for each in judged),
+        "faults": dict(sorted(sum((Counter(dict(each.faults)) for each in seen), Counter[str]()).items())),
+        "sometimes": reached,
+        "never": never,
+        "virtual_s": round(sum(each.virtual_s for each in seen)),
+        "seconds": round(time.monotonic() - began_s, 1),
+        "failures": [
+            {"seed": each.world.seed, "violations": list(each.violations)} for each in failed[:FAILURES_SHOWN]
+        ],
+    }
+    if as_json:
+        click.echo(orjson.dumps(summary))
+    else:
+        _tell_servers(summary)
+    if failed or never:
+        click.get_current_context().exit(BROKEN)
+
+
+def _tell_servers(summary: dict[str, Any]) -> None:
+    console = Console(highlight=False, soft_wrap=True)
+    console.print(
+        f"{summary['worlds']:,} worlds, {summary['virtual_s']:,} s by their clocks, in {summary['seconds']:,} s: "
+        f"{summary['published']:,} events published, {summary['delivered']:,} delivered"
+    )
+    for title, counts in (("faults", summary["faults"]), ("sometimes", summary["sometimes"])):
+        told = ", ".join(f"{what.replace('_', ' ')} {times:,}" for what, times in counts.items())
+        console.print(f"{title}: {told or 'none'}")
+    for what in summary["never"]:
+        console.print(f"[red]never reached: {what.replace('_', ' ')}[/red]")
+    console.print("[green]no promise was broken[/green]" if not summary["failed"] else "[red]broken promises:[/red]")
+    for failure in summary["failures"]:
+        console.print(f"  seed {failure['seed']}: {failure['violations'][0]}", markup=False)
+        console.print(f"    again: gamecast lab simulate servers --seed {failure['seed']}", markup=False)
 
 
 simulate.add_command(paper)

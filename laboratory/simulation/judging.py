@@ -216,12 +216,16 @@ def _agreement(run: Run) -> Iterator[str]:
                 if item.region != region:
                     continue
                 covered = [place.get(item.event, -1)]
+                if item.is_again and covered[0] < end:
+                    continue  # the copy in this region was in a gap, and another one came
                 if (gap := item.missing) is not None:
                     covered = [
                         index
                         for index, each in enumerate(drawn)
                         if each.epoch == gap.epoch and gap.first <= each.number <= (gap.last or each.number)
                     ]
+                    # Of an event of several regions, the copy in this one may be lost, and another one is kept.
+                    covered = [index for index in covered if index >= end or not regions_of(drawn[index].event)]
                     there = [event for index in covered if (region, event := drawn[index].event) in run.kept]
                     if there and (region, gap.epoch) not in run.given_up:
                         yield f"agreement: {session.name} was told that it misses {there}, which are there"

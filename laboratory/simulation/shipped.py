@@ -7,12 +7,14 @@ one process over a network in memory, see `laboratory.simulation.storm`: thousan
 from __future__ import annotations
 
 import asyncio
+import logging
 import tempfile
 import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from collections.abc import Set as AbstractSet
+from contextlib import contextmanager
 from contextvars import copy_context
 from dataclasses import dataclass
 from functools import partial
@@ -104,7 +106,7 @@ def run_shipped(world: ShippedWorld) -> ShippedSeen:
         virtual_time(world.seed, lambda: random.random() ** 3 * THINKING_S_MAX) as loop,
     ):
         play = _Play(world, loop, random, Path(directory))
-        with mock.patch.object(gamecast, "connect", play.connect):
+        with mock.patch.object(gamecast, "connect", play.connect), _quiet():
             try:
                 judgement = loop.run_until_complete(play.run())
                 wrong = judgement.violations
@@ -114,6 +116,17 @@ def run_shipped(world: ShippedWorld) -> ShippedSeen:
                 where = traceback.extract_tb(error.__traceback__)[-1]
                 judgement, wrong = None, (f"crash: {error!r} in {where.name}",)
         return ShippedSeen(world, wrong, judgement, play.befell, loop.now_s)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Log nothing of what happens in a world."""
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logging.disable(before)
 
 
 class _Notes(NoteFile):

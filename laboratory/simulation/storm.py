@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from adapters.leadership import BLIND_MS, TTL_MS
 from adapters.manager import Manager
 from adapters.memory import MemoryNetwork
+from adapters.memoryupdates import MemoryUpdates
 from adapters.memoryworld import MemoryControl, MemoryFaults, MemoryNode, MemoryNodeOperator, MemoryWorld
 from adapters.presence import PresentInMemory
 from adapters.relay import Relays, RelayTask
@@ -27,6 +28,7 @@ from sequencing.errors import Unreachable
 from sequencing.node import Node
 from sequencing.plan import Ordering, Plan
 from sequencing.store import ControlStore, number_of
+from sequencing.updates import decode
 
 if TYPE_CHECKING:
     from adapters.network import UpdateUser
@@ -80,6 +82,7 @@ class Storm(MemoryWorld):
         """Node → the run of its server."""
         for node in self.lossy:
             self.nodes[node].admit("1")
+        self.update_ways: dict[UpdateUser, StormyUpdates] = {}
         self.dead: set[str] = set()
         self.stopped_until: dict[str, float] = {}
         self.cut: set[frozenset[str]] = set()
@@ -174,6 +177,15 @@ class Storm(MemoryWorld):
         if frozenset(map(_name, (one, other))) in self.cut:
             await pause.sleep(random.choice((REFUSED_S, ANSWER_S_MAX * random.random())))
             raise Unreachable(f"{other} is cut off from {one}")
+
+    def arrival(self, one: str, other: str) -> float | None:
+        """Return when a message from one end arrives at the other one, None if it does not."""
+        weather, random = self.weather, self.random
+        ends = {one, other}
+        if ends & self.dead or frozenset(map(_name, ends)) in self.cut or random.random() < weather.lost:
+            return None
+        begin = max(self.loop.time(), *(self.stopped_until.get(_name(end), 0.0) for end in ends))
+        return begin + weather.latency_s + weather.jitter_s * random.random() ** 3
 
     # The processes.
 
@@ -326,7 +338,7 @@ class StormyNetwork(MemoryNetwork):
 
     def updates(self, user: UpdateUser) -> Any:
         """See `Network.updates`."""
-        return super().updates(user)
+        return StormyUpdates(self._storm, user, self._whose)
 
     def _node(self, node: str, plan: Plan) -> StormyNode:
         there = MemoryNode(self._storm, node, self._name)
@@ -344,6 +356,34 @@ def _stormy(request: str) -> Callable[..., Awaitable[Any]]:
         return answer
 
     return ask
+
+
+class StormyUpdates(MemoryUpdates):
+    """The updates of one connection: in the order in which they were sent, if they come."""
+
+    def __init__(self, storm: Storm, user: UpdateUser, whose: str) -> None:
+        super().__init__(storm, user)
+        self._storm, self._whose = storm, whose
+        self._sent_at: dict[str, float] = {}
+        """Node → when the last message arrives there."""
+        storm.update_ways[user] = self
+        self._taken_at = 0.0
+
+    def send(self, node: str, region: str, message: bytes) -> None:
+        """See `UpdatePort.send`."""
+        if (at := self._storm.arrival(self._whose, node)) is not None:
+            at = self._sent_at[node] = max(at, self._sent_at.get(node, 0.0))
+            self._storm.loop.call_at(at, self._publish, node, region, message)
+
+    def _publish(self, node: str, region: str, message: bytes) -> None:
+        for user in list(self._storm.update_users.get((node, region), ())):
+            self._storm.update_ways[user].bring(node, region, message)
+
+    def bring(self, node: str, region: str, message: bytes) -> None:
+        """Bring a message from a node to the user."""
+        if (at := self._storm.arrival(node, self._whose)) is not None:
+            at = self._taken_at = max(at, self._taken_at)
+            self._storm.loop.call_at(at, self._user.take_updates, region, decode(message))
 
 
 class StormyOperator(MemoryNodeOperator):
