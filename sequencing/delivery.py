@@ -29,8 +29,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
 from sequencing.frames import StampedFrame, node_number
-from sequencing.lanes import Lanes
-from sequencing.ordering import Ordering
+from sequencing.lanes import Lanes, Received
+from sequencing.ordering import Expected, Ordering
 from sequencing.plan import Atom
 from sequencing.ready import Missing, Ready
 
@@ -68,6 +68,14 @@ class Delivery:
             self._ordering.look_ahead(out)
             self._go_on(out)
         return out
+
+    def cursors(self, region: str, whole: Mapping[str, int] | None) -> tuple[Received, Expected] | None:
+        """Return what the next frame of a region moves, if it is delivered at once; None if it may have to wait.
+
+        ``whole``: see `sequencing.cut.ReadResult`.
+        """
+        received, expected = self._lanes.cursor(region, whole), self._ordering.cursor(region)
+        return (received, expected) if received is not None and expected is not None else None
 
     def found_end(
         self, region: str, newest: StampedFrame | None = None, *, is_direct: bool = False, begins: bool = False

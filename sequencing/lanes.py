@@ -34,7 +34,7 @@ Entry = Numbered[Arrived]
 
 
 @dataclass(slots=True)
-class _Stream:
+class Received:
     """What was received of a region."""
 
     lane: str
@@ -68,12 +68,12 @@ class Lanes:
         self._epoch = epoch
         self._ended = ended
         self._ahead = 0
-        self._streams: dict[str, _Stream] = {}
+        self._streams: dict[str, Received] = {}
         self._lanes: dict[str, _Lane] = {}
 
     def begin(self, region: str, name: str, *, is_placed: bool) -> None:
         """Begin a region in the lane of a name; ``is_placed``: whether the start of its stream is known."""
-        self._streams[region] = _Stream(name, is_placed=is_placed)
+        self._streams[region] = Received(name, is_placed=is_placed)
         lane = self._lanes.setdefault(name, _Lane())
         lane.regions.add(region)
         lane.fresh.add(region)
@@ -95,6 +95,16 @@ class Lanes:
         """Count everything up to a frame as received."""
         stream = self._streams[region]
         stream.received, stream.number = newest.last, abs(node_number(newest.stamp))
+
+    def cursor(self, region: str, whole: Mapping[str, int] | None) -> Received | None:
+        """Return where a region stands that the next read is complete for; None if frames of its lane may wait.
+
+        ``whole``: see `sequencing.cut.ReadResult`.
+        """
+        stream = self._streams[region]
+        lane = self._lanes[stream.lane]
+        is_next = not lane.ahead and not lane.fresh and whole is lane.whole and whole is not None
+        return stream if is_next and stream.is_placed else None
 
     def admit(self, frames: Sequence[StampedFrame], whole: Mapping[str, int] | None) -> list[Entry]:
         """Take the frames of a read; return those that are known to be next, in the order of each lane.

@@ -33,7 +33,9 @@ class _Waiting(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Stream:
+class Expected:
+    """What is to be delivered next of a region."""
+
     region: str
     order: deque[str]
     """Shared by the streams of a lane: the regions of its numbered frames that wait, in the order of their numbers."""
@@ -54,7 +56,7 @@ class Ordering:
         """Frames of regions that are being joined, which arrived and were not delivered; for the caller to clear."""
         self.queued = 0
         """The frames that wait here."""
-        self._waiting: dict[int, list[_Stream]] = {}
+        self._waiting: dict[int, list[Expected]] = {}
         """Atom → the streams whose heads wait for a number of it."""
         self.behind_gap: set[str] = set()
         """Regions whose head waits, and has a gap before it."""
@@ -63,9 +65,9 @@ class Ordering:
         self._epoch, self._lanes, self._ended = epoch, lanes, ended
         self._is_taking = False
         """Whether frames that precede those ahead are about to be examined."""
-        self._streams: dict[str, _Stream] = {}
+        self._streams: dict[str, Expected] = {}
         self._orders: dict[str, deque[str]] = {}
-        self._busy: dict[str, _Stream] = {}
+        self._busy: dict[str, Expected] = {}
         """The streams of which frames wait."""
         self._atoms_of = atoms_by_region(tuple(atoms))
         self._lacks: dict[int, int] = {}
@@ -106,6 +108,12 @@ class Ordering:
             if len(stream.queue) == 1:
                 self._drain([stream], out)
         self._is_taking = False
+
+    def cursor(self, region: str) -> Expected | None:
+        """Return what is expected of a region whose next frame is delivered at once; None if it may have to wait."""
+        joins = self.joins
+        waits = self.queued or self._next or joins.regions or joins.views
+        return None if waits or region in self._ended else self._streams[region]
 
     def join(self, markers: Mapping[str, bytes], lanes: Mapping[str, str]) -> None:
         """Add regions, each from its marker on; see `Delivery.join`."""
@@ -152,14 +160,14 @@ class Ordering:
 
     def miss(self, region: str, out: list[Ready | Missing]) -> None:
         """Treat a region as ended before its marker came; see `Delivery.miss`."""
-        work: list[_Stream] = []
+        work: list[Expected] = []
         stream = self._streams[region]
         self._note_end(region)
         self._take_up(self.joins.miss(region, self.ended), work)
         self._end(stream, work)
         self._drain(work, out)
 
-    def _marked(self, stream: _Stream, ready: Ready, numbers: Numbers, out: list[Ready | Missing]) -> bool:
+    def _marked(self, stream: Expected, ready: Ready, numbers: Numbers, out: list[Ready | Missing]) -> bool:
         """Check for the awaited marker; return whether this frame is it."""
         frame, meta = ready
         if meta.kind == FrameKind.TICK:
@@ -170,7 +178,7 @@ class Ordering:
             self.silent.append(ready)
             return False
         stream.next = frame.last
-        work: list[_Stream] = []
+        work: list[Expected] = []
         self._take_up(self.joins.marked(stream.region, frame.last, numbers, self.ended), work)
         self._drain(work, out)
         return True
@@ -182,7 +190,7 @@ class Ordering:
         """
         if not (self.joins.regions or self.joins.views or self._waiting):
             return
-        work: list[_Stream] = []
+        work: list[Expected] = []
         shown: set[str] = set()
         for entry in self._lanes.ahead():
             region, ready, stamp = entry[1]
@@ -240,14 +248,14 @@ class Ordering:
             if region in self._streams:
                 self.forget(region)
             order = self._orders.setdefault(lanes.get(region, region), deque())
-            self._streams[region] = _Stream(region, order)
+            self._streams[region] = Expected(region, order)
             for atom in self._atoms_of.get(region, ()):
                 left = self._lacks[atom.id] = self._lacks.get(atom.id, len(atom.regions)) - 1
                 if not left:
                     complete.append(atom)
         return complete
 
-    def _first(self, stream: _Stream) -> tuple[Meta, Numbers] | None:
+    def _first(self, stream: Expected) -> tuple[Meta, Numbers] | None:
         """Return the meta and numbers of a stream's first undelivered frame, None if there is none."""
         if stream.queue:
             return stream.queue[0].ready.meta, stream.queue[0].numbers
@@ -258,7 +266,7 @@ class Ordering:
         pairs = iter(stamp)
         return {atom: number for atom, number in zip(pairs, pairs, strict=True) if atom in self._next}
 
-    def _drain(self, work: list[_Stream], out: list[Ready | Missing]) -> None:
+    def _drain(self, work: list[Expected], out: list[Ready | Missing]) -> None:
         joins = self.joins
         while work:
             stream = work.pop()
@@ -296,14 +304,14 @@ class Ordering:
                 if self._ended and stream.region in self._ended:
                     self._end(stream, work)
 
-    def _blocking(self, stream: _Stream, numbers: Numbers) -> list[int]:
+    def _blocking(self, stream: Expected, numbers: Numbers) -> list[int]:
         """Return the atoms that a head waits for."""
         if not self.joins.views:
             return [atom for atom, number in numbers.items() if self._next[atom] < number]
         views, blocks, region = self.joins.views, self.joins.blocks, stream.region
         return [a for a, n in numbers.items() if (blocks(region, a, n) if a in views else self._next[a] < n)]
 
-    def _wake_waiting(self, atoms: Iterable[int], work: list[_Stream]) -> None:
+    def _wake_waiting(self, atoms: Iterable[int], work: list[Expected]) -> None:
         """Have the frames that wait for atoms examined again."""
         if self._waiting:
             for atom in atoms:
@@ -317,7 +325,7 @@ class Ordering:
                 return True
         return False
 
-    def _advance(self, stream: _Stream, numbers: Numbers) -> None:
+    def _advance(self, stream: Expected, numbers: Numbers) -> None:
         """Note the numbers that a frame that is delivered now has shown."""
         views = self.joins.views
         for atom, number in numbers.items():
@@ -327,14 +335,14 @@ class Ordering:
             elif views[atom].waiting:
                 views[atom].show(stream.region, number)
 
-    def _take_up(self, atoms: Iterable[int], work: list[_Stream]) -> None:
+    def _take_up(self, atoms: Iterable[int], work: list[Expected]) -> None:
         """Continue with atoms whose views no longer wait for a marker."""
         for atom in atoms:
             _wake((self._streams[region] for region in self._regions_of[atom]), work)
             self._wake_waiting([atom], work)
             self._settle_if_due(atom, self.joins.views[atom], work)
 
-    def _settle_views(self, stream: _Stream, numbers: Numbers, work: list[_Stream]) -> None:
+    def _settle_views(self, stream: Expected, numbers: Numbers, work: list[Expected]) -> None:
         """Note the numbers that a head shows to the views that have not begun."""
         for atom, number in numbers.items():
             view = self.joins.views.get(atom)
@@ -342,7 +350,7 @@ class Ordering:
                 view.unsettled.discard(stream.region)
                 self._settle_if_due(atom, view, work)
 
-    def _settle_if_due(self, atom: int, view: View, work: list[_Stream]) -> None:
+    def _settle_if_due(self, atom: int, view: View, work: list[Expected]) -> None:
         if not view.unsettled:
             self.joins.end(atom)
             self._next[atom] = view.begin + 1
@@ -351,7 +359,7 @@ class Ordering:
                 del self._next[atom], self._regions_of[atom]
                 self._renumber()
 
-    def _settle_jump(self, atom: int, work: list[_Stream]) -> bool:
+    def _settle_jump(self, atom: int, work: list[Expected]) -> bool:
         """If no region of the atom can still bring the awaited number, continue with the smallest one shown."""
         if atom in self.joins.views:
             return False
@@ -374,7 +382,7 @@ class Ordering:
         self._wake_waiting([atom], work)
         return True
 
-    def _deliver(self, stream: _Stream, ready: Ready, out: list[Ready | Missing]) -> None:
+    def _deliver(self, stream: Expected, ready: Ready, out: list[Ready | Missing]) -> None:
         first, expected = ready.frame.last - ready.meta.events + 1, stream.next
         stream.next = ready.frame.last + 1
         if ready.meta.kind == FrameKind.TICK:
@@ -389,7 +397,7 @@ class Ordering:
             out.append(Missing(stream.region, self._epoch, expected, first - 1 if first < UNKNOWN_END else 0))
         out.append(ready)
 
-    def _end(self, stream: _Stream, work: list[_Stream]) -> None:
+    def _end(self, stream: Expected, work: list[Expected]) -> None:
         """Stop waiting for what an ended region might show."""
         for atom in [int(atom.id) for atom in self._atoms_of.get(stream.region, ()) if atom.id in self._regions_of]:
             view = self.joins.views.get(atom)
@@ -417,7 +425,7 @@ class Ordering:
         return stream.queue[-1].numbers.get(atom, 0) if stream.queue else 0
 
 
-def _wake(streams: Iterable[_Stream], work: list[_Stream]) -> None:
+def _wake(streams: Iterable[Expected], work: list[Expected]) -> None:
     for stream in streams:
         if not stream.is_due:
             stream.is_due = True

@@ -286,6 +286,11 @@ class Publisher(Generic[Token]):
         """Return the regions in which this connection has yet to deliver its own events: of use when causal."""
         return self._wait.awaited() if self._wait is not None else set()
 
+    @property
+    def has_woken(self) -> bool:
+        """Whether `woken` has anything to return."""
+        return bool(self._woken)
+
     def woken(self) -> set[str]:
         """Return the nodes that have got something to take since the last call."""
         woken, self._woken = self._woken, set()

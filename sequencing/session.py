@@ -229,6 +229,15 @@ class Session(Generic[Token]):
         """Take what was read at a node."""
         return self._effects(self._subscriber.receive(*found))
 
+    def read_next(self, frame: StampedFrame, whole: Mapping[str, int] | None) -> Ready | None:
+        """Take a frame that was read alone, if it is what is expected next of its region: deliver what is returned.
+
+        None: pass it to `read`, which would do the same, with effects. ``whole``: see `sequencing.cut.ReadResult`.
+        """
+        if self.is_causal or not self._was_settled or self._publisher.has_woken:
+            return None
+        return self._subscriber.receive_next(frame, whole)
+
     # Publishing, node by node.
 
     def mark(self, region: str, body: bytes) -> Effects[Token]:

@@ -39,7 +39,10 @@ from sequencing.plan import Plan
 from sequencing.ready import Missing, Ready
 from sequencing.record import Interest, Record, Request
 from sequencing.regionlife import Check, Checks, Lives, RegionEvent, RegionState
+from sequencing.settled import Track, Tracks
 from sequencing.shadows import shadows, staying, unordered_by
+
+_EVENTS = int(FrameKind.EVENTS)
 
 
 class Subscriber:
@@ -61,6 +64,9 @@ class Subscriber:
         self._checks = Checks()
         self._epochs = FollowedEpochs()
         self._markers = Markers(name, incarnation, self._regions, self._epochs)
+        self._tracks = Tracks(name)
+        self._turn = 0
+        """Grows with all that may change what comes next of a region, but for the next event itself."""
         self._adjusted = True
         """Whether what is followed is what is to be followed."""
         self.is_settled = True
@@ -247,12 +253,36 @@ class Subscriber:
         """
         if len(frames) == 1 and self.is_settled and not self._epochs.restless:
             out = self._receive_lone(frames[0], whole)
+            self._expect_after(frames[0], out, whole)
         else:
             out = self._receive_all(frames, whole)
+            self._turn += 1
         if not self.is_settled:
             return self._handed_out(out + self._go_on())
         self.returns.note(out)
         return out  # all that is followed is delivered
+
+    def receive_next(self, frame: StampedFrame, whole: Mapping[str, int] | None) -> Ready | None:
+        """Take a frame that came alone if it is what is expected next of its region; None leaves all to `receive`,
+        which would do the same. Nothing else may have changed then.
+
+        ``whole``: as of `receive`. See `sequencing.settled`.
+        """
+        return self._tracks.next(frame, whole, self._turn, self._markers.requests)
+
+    def _expect_after(
+        self, frame: StampedFrame, out: Sequence[Ready | Missing], whole: Mapping[str, int] | None
+    ) -> None:
+        """Expect the next frame of a region after one that came alone; ``out``: what was delivered with that."""
+        if not self.is_settled or len(out) != 1 or not isinstance(out[0], Ready) or out[0].meta.kind != _EVENTS:
+            self._turn += 1
+        elif self._tracks.lacks(frame.region, self._turn):
+            state, track = self._regions.all[frame.region], None
+            epoch = self._epochs.all[state.epoch]
+            if state.awaited is None and not state.later and not epoch.barrier and frame.region in self.joined:
+                cursors = epoch.delivery.cursors(frame.region, whole)
+                track = Track(self._turn, whole, state.epoch, state, *cursors) if cursors is not None else None
+            self._tracks.put(frame.region, track)
 
     def _is_next(self, frame: StampedFrame) -> bool:
         """Note a frame that was read; return whether it is one that is followed, and new."""
@@ -317,7 +347,7 @@ class Subscriber:
     @property
     def held_frames(self) -> int:
         """Frames that are received and wait for others."""
-        return self._epochs.held_frames
+        return self._epochs.held_frames if self._epochs.restless else 0
 
     def _handed_out(self, items: list[Ready | Missing]) -> list[Ready | Missing]:
         """Keep what is for the application, and note the rest, too."""
@@ -420,6 +450,7 @@ class Subscriber:
     def _go_on(self) -> list[Ready | Missing]:
         """Take the regions whose epoch has ended to their next one, and open the epochs that nothing holds back."""
         self.is_settled = False
+        self._turn += 1
         out = self._sever() if self._checks.is_due(Check.SEVERED) else []
         for region in self._checks.take(Check.ENDED):
             state = self._regions.all.get(region)

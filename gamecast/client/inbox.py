@@ -78,6 +78,12 @@ class Inbox:
         self.events += events
         self.bytes += size
 
+    def put_lone(self, ready: Ready) -> None:
+        """Add one frame with one event."""
+        self.items.append(ready)
+        self.events += 1
+        self.bytes += len(ready.frame.body)
+
     def take(self) -> InboxItem:
         """Remove and return the next item."""
         item = self.items.popleft()

@@ -285,6 +285,7 @@ class Incoming:
                 raise UsageError(f"{min(known)!r} is subscribed to already: what came before it is not replayed")
             recall = Recall(positions, order)
             self._recalls.append(recall)
+            self._replays.await_history(positions)
         if self._tap is not None:
             self._tap.asked(wanted - self._session.wanted)
         floor = max((epoch for epoch, sequence in recall.since.values() if sequence), default=0) if recall else 0
@@ -464,7 +465,7 @@ class Incoming:
         """Return how many events the application has not taken, and how many bytes they have."""
         inbox, states = self._inbox, self._states
         events, size = inbox.events + states.held_events, inbox.bytes + states.held_bytes
-        if self._replays:
+        if self._replays or self._replays.is_holding:
             events, size = events + self._replays.events, size + self._replays.bytes
         return events, size
 
@@ -596,12 +597,23 @@ class Incoming:
 
     def take(self, found: ReadResult) -> None:
         """Take what was read at a node."""
-        self.received_frames += len(found.frames)
-        if self._tap is not None and found.frames:
-            self._tap.received(found.frames)
+        frames = found.frames
+        self.received_frames += len(frames)
+        if (
+            len(frames) == 1
+            and self._tap is None
+            and not (self.holding or self._recalls or self._states or self._replays)
+        ):
+            ready = self._session.read_next(frames[0], found.whole)
+            if ready is not None:
+                self._inbox.put_lone(ready)
+                self._arrived.set()
+                return
+        if self._tap is not None and frames:
+            self._tap.received(frames)
         effects = self._session.read(found)
         if self._session.held_frames:
-            self.holding.received(found.frames, effects.deliver)
+            self.holding.received(frames, effects.deliver)
         self.carry_out(effects)
 
     def wake_application(self) -> None:
@@ -613,6 +625,10 @@ class Incoming:
 
         There may be more of it while the application waits for a join, which only reading brings about.
         """
+        inbox, limits = self._inbox, self._limits
+        is_little = inbox.events < limits.inbox_events_max and inbox.bytes < limits.inbox_bytes_max
+        if is_little and not (self._states or self._replays):
+            return True  # as nearly always
         return not self._is_full(self._limits.overflow_factor if self._joining else 1)
 
     async def has_room(self) -> bool:

@@ -220,7 +220,7 @@ class NodeReaders:
             reading.is_waiting
             and not (self._stopping or self._draining or reading.interrupt or reading.failed)
             and reading.turn == session.generation
-            and session.held_frames < self._held_max(reading)
+            and (not (held := session.held_frames) or held < self._held_max(reading))
             and self._taker.has_room_now()
         )
 

@@ -11,7 +11,8 @@ is live.
 
 An event of several regions of which one is live and one is replayed has to come once, as one of both, or the position
 of one of them would not show that it came. So it waits for the end of that history, with all that comes live behind it:
-for `HOLD_S_MAX` at most, as live events wait for no long history.
+for `HOLD_S_MAX` at most, as live events wait for no long history. So it does while the regions are being joined whose
+history is asked for.
 """
 
 from __future__ import annotations
@@ -144,6 +145,8 @@ class Replays:
         self._all: deque[Replay] = deque()
         self._of: dict[str, Replay] = {}
         """Region → the replay of its history."""
+        self._asked: dict[str, bool] = {}
+        """Region that is joined, and replayed then → whether events have waited too long for that."""
         self._held: list[InboxItem] = []
         """An event of regions that are live, and others that are replayed; and all that came live behind it."""
         self._held_events = self._held_bytes = 0
@@ -152,8 +155,8 @@ class Replays:
         return bool(self._all)
 
     def __contains__(self, region: object) -> bool:
-        """Return whether the history of a region is being delivered."""
-        return region in self._of
+        """Return whether the history of a region is asked for, or being delivered."""
+        return region in self._of or region in self._asked
 
     @property
     def events(self) -> int:
@@ -181,10 +184,16 @@ class Replays:
         replay = Replay(history, self._on_ready)
         self._all.append(replay)
         self._of.update(dict.fromkeys(replay.regions, replay))
+        for region in replay.regions:
+            replay.is_slow = self._asked.pop(region, False) or replay.is_slow
+
+    def await_history(self, regions: Iterable[str]) -> None:
+        """Note that regions are being joined whose history is delivered then."""
+        self._asked.update(dict.fromkeys(regions, False))
 
     def keep(self, items: Sequence[InboxItem]) -> Iterable[InboxItem]:
         """Keep what has to wait behind a history; return the rest."""
-        if not self._all:
+        if not (self._all or self._asked or self._held):
             return items
         others: list[InboxItem] = []
         for item in items:
@@ -217,15 +226,19 @@ class Replays:
             regions = [part.region for part in joint_parts(item.frame.meta)]
         except InvalidInput:  # it becomes a gap
             return False
-        awaited = [self._of[region] for region in regions if region in self._of]
-        return any(not replay.is_slow for replay in awaited) and any(
-            region not in self._of and self._is_joined(region) for region in regions
-        )
+        slow = [
+            self._of[region].is_slow if region in self._of else self._asked[region]
+            for region in regions
+            if region in self
+        ]
+        return not all(slow) and any(region not in self and self._is_joined(region) for region in regions)
 
     def release(self, *, for_good: bool = False) -> Iterable[InboxItem]:
         """Return what was held and has nothing to wait for any more; ``for_good``: nothing waits for these replays."""
         for replay in self._all if for_good else ():
             replay.is_slow = True
+        if for_good:
+            self._asked = dict.fromkeys(self._asked, True)
         held, self._held = self._held, []
         self._held_events = self._held_bytes = 0
         return self.keep(held)
@@ -265,6 +278,7 @@ class Replays:
             replay.drop(regions)
         for region in regions:
             self._of.pop(region, None)
+            self._asked.pop(region, None)
         whole = (item.without(regions) if isinstance(item, Standing) else item for item in self._held)
         held = [item for item in whole if item is not None and region_of(item) not in regions]
         self._held, self._held_events, self._held_bytes = [], 0, 0

@@ -54,7 +54,8 @@ def noted(item: gamecast.Item) -> dict[str, object]:
             name = payload.decode().rstrip() if isinstance(payload, bytes) else own_name(everywhere, item.epoch)
             where = {"region": item.region, "epoch": item.epoch, "sequence": item.sequence}
             also = {region: sequence for region, sequence in _parts(item) if region != item.region}
-            return {"did": "deliver", "event": name, "sender": item.sender, **where, **({"also": also} if also else {})}
+            how = ({"also": also} if also else {}) | ({"replayed": True} if item.replayed else {})
+            return {"did": "deliver", "event": name, "sender": item.sender, **where, **how}
     region, epoch, first, last, reason = item
     return {"did": "gap", "region": region, "epoch": epoch, "first": first, "last": last, "reason": reason}
 

@@ -15,11 +15,12 @@ from laboratory.chaos.kept import Kept
 from laboratory.chaos.notes import Life, Notes
 from laboratory.chaos.ownership import handovers_of, owned_by_two
 from laboratory.chaos.presence import broken_presence, leaves_of_others
+from laboratory.chaos.resumes import broken_stays, live, orders, refused_positions
 from laboratory.chaos.states import keyed_frames, overtaken_states
 from laboratory.chaos.updates import early_updates
 from laboratory.simulation.judging import Drawn, Run, violations
 from laboratory.simulation.server import regions_of
-from sequencing.checkers import DeliverySequence, judge
+from sequencing.checkers import judge
 from sequencing.keyed import Position
 from sequencing.names import PRESENT
 from sequencing.ready import Missing
@@ -76,7 +77,10 @@ def judge_run(notes: Notes, kept: Iterable[Kept], unrest: str = "", *, lossy: ra
     overtaken = [] if lossy else list(overtaken_states(notes, places))
     wrong = [state for _, state in overtaken]
     sessions = [
-        replace(life.session, states=[] if lossy else [each for each in life.session.states if each not in wrong])
+        live(
+            replace(life.session, states=[] if lossy else [each for each in life.session.states if each not in wrong]),
+            life,
+        )
         for life in notes.lives
     ]
     may_lose = {(region, epoch): True for region in in_order for epoch in lossy}
@@ -90,19 +94,23 @@ def judge_run(notes: Notes, kept: Iterable[Kept], unrest: str = "", *, lossy: ra
     order: dict[str, list[str]] = {}
     for life in notes.lives:
         order.setdefault(life.server, []).extend(event for event, _ in life.session.published)
-    verdict = judge(map(_sequence, notes.lives), publication_order=order)
+    verdict = judge(orders(notes), publication_order=order)
+    if not verdict.fine and not any(what.startswith(("order:", "acyclicity:")) for what in found):
+        found += [f"order: over sessions, {offence.describe()}" for offence in verdict.examples]
     uncertain = {event for session in sessions for event in session.uncertain}
+    found += broken_stays(notes, in_order, there, published_ms)
     found += _unexpected(notes)
     told = histories(notes, places)
     found += early_updates(notes, places)
     if not lossy:  # else heads may be lost
+        found += refused_positions(notes)
         found += _invented(notes, there)
         found += not_linearizable(told)
         found += owned_by_two(notes, kept)
         found += broken_presence(notes, kept, places, at_rest=not unrest)
     return Judgement(
         published=len(notes.published_ns),
-        delivered=verdict.deliveries,
+        delivered=sum(_count(life) for life in notes.lives),
         receipts=sum(len(session.receipts) for session in sessions),
         lost=sum(_losses(life, in_order, published_ms) for life in notes.lives),
         duplicated=verdict.duplicated,
@@ -186,6 +194,22 @@ def _sometimes(notes: Notes, kept: Sequence[Kept], drawn: Mapping[str, Iterable[
         "leaves_of_others": leaves_of_others(kept),
         "looks": sum(len(life.last_look[1]) for life in notes.lives if life.last_look is not None),
         "updates": sum(len(life.updates) for life in notes.lives),
+        **_began_with_history(notes),
+    }
+
+
+def _began_with_history(notes: Notes) -> dict[str, int]:
+    resumed = [life for life in notes.lives if life.since and life.of is not None]
+    killed = {life.session.name for life in notes.lives if not life.closing}
+    return {
+        "resumes": len(resumed),
+        "resumes_after_kill": sum(f"{life.server}#{life.of}" in killed for life in resumed),
+        "refused_resumes": sum(life.refused_of is not None for life in notes.lives),
+        "replays": sum(bool(life.since) and life.of is None for life in notes.lives),
+        "refused_replays": sum(bool(life.refused) and life.refused_of is None for life in notes.lives),
+        "replayed_events": sum(
+            not life.session.deliveries[at].is_again for life in notes.lives for at in life.replayed
+        ),
     }
 
 
@@ -194,14 +218,8 @@ def _cut(calls: Counter[str], call: str) -> int:
     return calls[f"{call} began"] - sum(calls[f"{call} {how}"] for how in ("done", "none", "refused", "cancelled"))
 
 
-def _sequence(life: Life) -> DeliverySequence:
-    events = [delivered for delivered in life.session.deliveries if delivered.event and not delivered.is_again]
-    return DeliverySequence(
-        life.session.name,
-        [delivered.event for delivered in events],
-        ["+".join(regions_of(delivered.event)) or delivered.region for delivered in events],
-        [delivered.sender for delivered in events],
-    )
+def _count(life: Life) -> int:
+    return sum(bool(each.event) and not each.is_again for each in life.session.deliveries)
 
 
 def _unexpected(notes: Notes) -> Iterator[str]:
@@ -216,6 +234,7 @@ def _losses(life: Life, drawn: Mapping[str, list[Drawn]], published_ms: Mapping[
     join, and, for sessions that stayed, at the end."""
     lost = 0
     session = life.session
+    by_others = {each.event for each in session.deliveries if life.since and regions_of(each.event)}
     for (region, since, until), joined_ms in zip(session.joined, session.joined_ms, strict=True):
         handed = [delivered for delivered in session.deliveries[since:until] if delivered.region == region]
         events = {delivered.event for delivered in handed}
@@ -226,9 +245,9 @@ def _losses(life: Life, drawn: Mapping[str, list[Drawn]], published_ms: Mapping[
         first, last = (places[0], places[-1]) if places else (len(of_region), len(of_region) - 1)
         end = len(of_region) if stayed else last + 1
         lost += sum(
-            each.event not in events and not any(_is_in(each, gap) for gap in gaps)
+            each.event not in events and each.event not in by_others and not any(_is_in(each, gap) for gap in gaps)
             for place, each in enumerate(of_region[:end])
-            if place >= first or (published_ms[each.event] > joined_ms and (places or stayed))
+            if place >= first or (published_ms.get(each.event, 0.0) > joined_ms and (places or stayed))
         )
     return lost
 

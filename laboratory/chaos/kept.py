@@ -1,4 +1,4 @@
-"""What is in the egress streams at the end of a run: the order that each region has, whoever was given it."""
+"""What is in the egress streams at the end of a run: the order that each region has."""
 
 from __future__ import annotations
 

@@ -80,6 +80,13 @@ class Owned(NamedTuple):
     token: Position
 
 
+class Since(NamedTuple):
+    """Where a session goes on in a region. ``stay``: the place of that stay in `Diary.joined`."""
+
+    position: Position
+    stay: int
+
+
 @dataclass(slots=True)
 class Life:
     """One session of a server, from the opening of a connection until that is closed, lost or killed.
@@ -112,6 +119,20 @@ class Life:
     calls: Counter[str] = field(default_factory=Counter)
     """What it called of ownership → how often that ended so: ``began``, and of these ``done``, ``none``, ``refused``,
     ``uncertain`` or ``cancelled``; none of them if the process was killed."""
+    replayed: set[int] = field(default_factory=set)
+    """The places of those deliveries that came with history."""
+    since: dict[str, Since] = field(default_factory=dict)
+    """Region → where it went on, if the session began so and was not refused."""
+    of: int | None = None
+    """The session that it went on with."""
+    caught_up: frozenset[str] = frozenset()
+    """The regions whose history it has had."""
+    refused: str = ""
+    """The error by which it was refused to begin with history."""
+    refused_stays: list[int] = field(default_factory=list)
+    """The stays, places in `Diary.joined`, that never were because of it."""
+    refused_of: int | None = None
+    """The session that it was to go on with then."""
     last_look: tuple[frozenset[str], Mapping[str, frozenset[str]]] | None = None
     """At the end: the regions in which it was present, and region → whom it saw there."""
     trouble: list[Mapping[str, Any]] = field(default_factory=list)
@@ -183,7 +204,7 @@ class _NodeReader:
             return
         if not life.closing:
             life.closed_ns = at
-        life.closing = life.closing or did in ("trouble", "end")
+        life.closing = life.closing or did in ("trouble", "close", "end")
         session = life.session
         match did:
             case "ask":
@@ -192,18 +213,25 @@ class _NodeReader:
                 session.joined.append((region, len(session.deliveries), None))
                 session.joined_ms.append(NEVER_MS)
                 life.stays.append((region, math.inf, math.inf))
+                if (since := note.get("since")) is not None:
+                    life.since[region] = Since(parse_position(since) or (0, 0), len(session.joined) - 1)
+                    life.of = note.get("of")
                 if note.get("state"):
                     session.asked.append((region, len(session.deliveries)))
             case "joined":
                 place = self._asked[note["region"]]
                 session.joined_ms[place] = at / 1e6
                 life.stays[place] = note["region"], at, math.inf
-            case "left":
-                place = self._asked.pop(note["region"])
-                region, since, _ = session.joined[place]
-                session.joined[place] = region, since, len(session.deliveries)
-                life.stays[place] = *life.stays[place][:2], at
-                session.left.append((region, len(session.deliveries)))
+            case "left" if note["region"] in self._asked:
+                self._leave(life, note["region"], at)
+            case "refused":
+                for region in note["regions"]:
+                    if region in self._asked:  # else it was left meanwhile
+                        life.refused_stays.append(self._leave(life, region, at))
+                life.refused, life.refused_of = note["error"], life.of
+                life.since, life.of = {}, None
+            case "caught_up":
+                life.caught_up |= frozenset(note["regions"])
             case "publish":
                 self._take_publish(life, note)
             case "receipt":
@@ -248,7 +276,7 @@ class _NodeReader:
                 life.trouble.append(note)
             case "end":
                 session.ended = False
-            case "presence":
+            case "presence" | "left" | "close":
                 pass
             case _:
                 raise ValueError(did)
@@ -268,11 +296,21 @@ class _NodeReader:
             requires = (parse_position(required),) if "only_if" in note else ()
             life.attempts[event, region] = Tried(region, key, requires, note["at"])
 
+    def _leave(self, life: Life, region: str, at: int) -> int:
+        place, session = self._asked.pop(region), life.session
+        _, since, _ = session.joined[place]
+        session.joined[place] = region, since, len(session.deliveries)
+        life.stays[place] = *life.stays[place][:2], at
+        session.left.append((region, len(session.deliveries)))
+        return place
+
     @staticmethod
     def _take_delivery(life: Life, note: Mapping[str, Any]) -> None:
         event, at = note["event"], note["at"]
         parts = [(note["region"], note["sequence"]), *note.get("also", {}).items()]
         for region, sequence in parts:
+            if note.get("replayed"):
+                life.replayed.add(len(life.session.deliveries))
             is_again = region != note["region"]
             given = Delivered(event, region, note["sender"], at / 1e6, is_again=is_again)
             life.session.deliveries.append(given)

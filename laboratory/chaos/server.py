@@ -4,8 +4,12 @@ It uses only the interface of every user, `gamecast.connect`. Its notes are line
 SIGKILL loses none: ``at`` is the machine's monotonic clock in nanoseconds, ``did`` is the kind of note.
 
     open      session                             a connection is open: a session of its own begins
-    ask       region                              `subscribe` is called …; ``state``: and begins with the state
-    joined    region                              … and has returned
+    ask       region                              `subscribe` is called …; ``state``: and begins with the state;
+                                                  ``presence``: and with presence; ``since``: and goes on after this
+                                                  position, or 0; ``of``: where session ``of`` of this server was
+    joined    region                              … and has returned; ``begin``: what it returned, without ``since``
+    refused   regions, error, says                … or refuses to begin with ``since``, of all regions
+    caught_up regions                             all history that ``since`` asked for is delivered
     left      region                              `unsubscribe` has returned, and earlier events are delivered
     publish   event, region or regions            `publish_async` is called …; some with a key, of these some with
                                                   ``only_if``, the position where it was set last, or null; of several
@@ -13,7 +17,7 @@ SIGKILL loses none: ``at`` is the machine's monotonic clock in nanoseconds, ``di
     receipt   event, epoch, sequence              … and the event has its receipt; ``also``: further region → sequence
     fail      event, error, uncertain, says       … or an error; uncertain: it may have been published all the same;
                                                   of a conflict, ``region``, ``position``: where the key was set last
-    deliver   event, region, sender, epoch, sequence    ``also`` as of a receipt
+    deliver   event, region, sender, epoch, sequence    ``also`` as of a receipt; ``replayed``: it comes with history
     gap       region, epoch, first, last, reason
     state     as_of, heads, incomplete, present   region → position, key → position, and names of those that are there
     presence  region, epoch, sequence, name, here
@@ -22,26 +26,28 @@ SIGKILL loses none: ``at`` is the machine's monotonic clock in nanoseconds, ``di
                                                   ``entity``, ``token``
     look      here, saw                           at the end: where it is present, and region → whom it sees there
     trouble   call, error, says                   a call failed; the connection is given up, and another one opened
-    end                                           the session ended in peace
+    close                                         the session ends, and another one begins
+    end                                           the session stayed until the end of the run
 """
 
 from __future__ import annotations
 
 import asyncio
 from asyncio import Task
-from collections.abc import Coroutine, Iterable, Iterator
+from collections.abc import Coroutine, Iterable, Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import gamecast
-from gamecast.errors import GamecastError
+from gamecast.errors import GamecastError, UnknownPosition, UnorderedHistory
 from gamecast.event import Event, Item, State
 from laboratory.chaos.board import Board, Phase, Slot
 from laboratory.chaos.items import noted
 from laboratory.chaos.joints import joint_sets
 from laboratory.chaos.owning import Entities
+from laboratory.chaos.positions import Standing, last_standing
 from laboratory.chaos.publishing import Publisher
 from laboratory.chaos.writing import NoteFile
 from sequencing.names import OWNER
@@ -56,6 +62,16 @@ STATE = 0.25
 PRESENT = 0.35
 """So many with presence, which begins with the state, too."""
 OWN_EVERY_S = 0.1, 0.5
+SHORT = 0.4
+"""So many of the sessions end by themselves …"""
+SHORT_S = 1.0, 8.0
+"""… after this time."""
+RESUMED = 0.5
+"""So many of the sessions go on where the last one of the server was, if there was one."""
+REPLAYED = 0.15
+"""So many of the others begin with all that is kept of some regions …"""
+REPLAYED_REGIONS_MAX = 3
+"""… of up to so many."""
 
 ROAM_EVERY_S = 0.5, 3.0
 AGAIN_S = 0.2
@@ -98,6 +114,7 @@ class GameServer:
         self.steps = [set(step) for step in pairwise(regions)]
         self.sets = joint_sets(regions)
         self.names = [f"server-{number}" for number in range(1, board.servers + 1)]
+        self.log_file = log_file
         self.notes = NoteFile(log_file)
         self.random = Random(f"{name} {seed} {board.get(number, Slot.SESSIONS)}")
         self.heads: dict[tuple[str, str], str | None] = {}
@@ -168,9 +185,11 @@ class _Session:
     async def run(self) -> None:
         """Live until the end of the run, or until the connection is of no use any more."""
         server = self.server
+        standing = last_standing(server.log_file)
         try:
             await self.client.open()
             self.client.updates()
+            self.client.on_caught_up(self._caught_up)
             if server.walks:
                 await self.client.declare_overlaps(pairwise(server.regions))
         except Exception as error:  # noqa: BLE001 - any error is noted, and the next connection tries again
@@ -178,22 +197,70 @@ class _Session:
             return
         self.notes.write({"did": "open", "session": self.session})
         server.board.put(server.number, Slot.OPEN, 1)
-        for _ in range(1 if server.walks else self.random.randint(1, 3)):
-            self._join()
+        self._begin(standing)
         self._call("iterate", self._consume())
         self._call("publish", self._publish())
         self._call("roam", self._roam())
         self._call("own", self._own())
         stopping = asyncio.create_task(self._watched("look", self._until_stop()))
+        closing = asyncio.create_task(self._until_closed())
         try:
-            await asyncio.wait({stopping, self.failed}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({stopping, closing, self.failed}, return_when=asyncio.FIRST_COMPLETED)
         finally:
             if not self.failed.done():
-                self.notes.write({"did": "end"})
+                self.notes.write({"did": "end" if stopping.done() else "close"})
+            closing.cancel()
             for task in (stopping, *self.calls):
                 task.cancel()
             await asyncio.gather(stopping, *self.calls, return_exceptions=True)
             await self._close()
+
+    def _begin(self, last: Standing | None) -> None:
+        """Go on where the last session was, begin with history, or join some regions as they are now."""
+        server, random = self.server, self.random
+        if last is not None and random.random() < RESUMED:
+            positions = {region: at for region, at in last.positions.items() if region not in last.present}
+            self._resume(positions, of=last.session)
+            for region in sorted(last.present):
+                self._join_region(region, is_present=True)
+        elif random.random() < REPLAYED:
+            most = WALKERS_REGIONS if server.walks else REPLAYED_REGIONS_MAX
+            count = random.randint(1, min(most, len(server.regions)))
+            first = random.randint(0, len(server.regions) - count)
+            chosen = server.regions[first : first + count] if server.walks else random.sample(server.regions, count)
+            self._resume(dict.fromkeys(chosen, 0))
+        if not self.mine:
+            for _ in range(1 if server.walks else random.randint(1, 3)):
+                self._join()
+
+    def _resume(self, since: Mapping[str, str | int], of: int | None = None) -> None:
+        if since:
+            self.mine.update(since)
+            self.joining.update(since)
+            self._call("subscribe", self._resumed(since, of))
+
+    async def _resumed(self, since: Mapping[str, str | int], of: int | None) -> None:
+        session = {} if of is None else {"of": of}
+        for region, at in since.items():
+            self.notes.write({"did": "ask", "region": region, "since": at, **session})
+        refused: set[str] = set()
+        try:
+            await self.client.subscribe(*since, since=since)
+        except (UnorderedHistory, UnknownPosition) as error:
+            refused = self.joining.intersection(since) - self.leaving
+            says = {"error": type(error).__name__, "says": str(error)[:300]}
+            self.notes.write({"did": "refused", "regions": sorted(since), **says})
+        else:
+            for region in since:
+                if region not in self.leaving:
+                    self.notes.write({"did": "joined", "region": region})
+        finally:
+            self.joining.difference_update(since)
+        for region in sorted(refused):
+            self._join_region(region)
+
+    def _caught_up(self, regions: frozenset[str]) -> None:
+        self.notes.write({"did": "caught_up", "regions": sorted(regions)})
 
     async def _close(self) -> None:
         try:
@@ -214,6 +281,13 @@ class _Session:
             if not self.failed.done():
                 self.server.trouble(what, error)
                 self.failed.set_result(None)
+
+    async def _until_closed(self) -> None:
+        """Return when this session is to end although nothing is wrong, if it is."""
+        is_short = self.random.random() < SHORT
+        await asyncio.sleep(self.random.uniform(*SHORT_S))
+        if not is_short or self.server.board.phase is not Phase.ROAM:
+            await asyncio.Event().wait()
 
     async def _until_stop(self) -> None:
         server, board = self.server, self.server.board
@@ -282,25 +356,27 @@ class _Session:
         if self.server.walks and (staying := self.mine - self.leaving):
             strange = [there for there in strange if any({here, there} in self.server.steps for here in staying)]
         if strange:
-            region = self.random.choice(strange)
-            self.mine.add(region)
-            self.joining.add(region)
-            self._call("subscribe", self._joined(region))
+            self._join_region(self.random.choice(strange))
 
-    async def _joined(self, region: str) -> None:
-        choice = self.random.random()
+    def _join_region(self, region: str, *, is_present: bool = False) -> None:
+        self.mine.add(region)
+        self.joining.add(region)
+        self._call("subscribe", self._joined(region, 0.0 if is_present else self.random.random()))
+
+    async def _joined(self, region: str, choice: float) -> None:
         is_present = choice < PRESENT
         presence = {"of": self.session} if is_present else None
         begins = choice < PRESENT + STATE
-        self.notes.write({"did": "ask", "region": region, "state": begins})
+        how = {"presence": True} if is_present else {}
+        self.notes.write({"did": "ask", "region": region, "state": begins, **how})
         try:
-            await self.client.subscribe(region, state=begins and not is_present, presence=presence)
+            begin = await self.client.subscribe(region, state=begins and not is_present, presence=presence)
         finally:
             self.joining.discard(region)
         if region not in self.leaving:
             if is_present:
                 self.present.add(region)
-            self.notes.write({"did": "joined", "region": region})
+            self.notes.write({"did": "joined", "region": region, "begin": begin.get(region)})
 
     async def _leave(self, region: str) -> None:
         self.present.discard(region)

@@ -227,7 +227,7 @@ class Leading:
         return seen
 
     def _fenced(self, write: Callable[..., Any], *what: Any) -> Waits:
-        """Write what nobody else may have written since the last look."""
+        """Write, unless others have written since the last look."""
         fence = Fence(self._token, self._known.number)
 
         def do() -> tuple[Any, int]:

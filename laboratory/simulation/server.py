@@ -365,7 +365,9 @@ class _Life:
                         frames = yield self.network.at(node, self.runs, look.all)
             except Lost:
                 continue
-            self._carry_out(self.session.read(looks.found(streams, frames, READ_FRAMES_MAX)))
+            seen = looks.found(streams, frames, READ_FRAMES_MAX)
+            ready = self.session.read_next(frames[0], seen.whole) if len(frames) == 1 else None
+            self._carry_out(Effects([ready]) if ready is not None else self.session.read(seen))
 
     def _publish(self, region: str) -> None:
         server = self.server

@@ -23,6 +23,7 @@ PUBLISHER, OUTBOX, SUBSCRIBER = "sequencing/publisher.py", "sequencing/outbox.py
 GRANTS, SHADOWS = "sequencing/grants.py", "sequencing/shadows.py"
 SESSION, FOLLOWED, KEYED = "sequencing/session.py", "sequencing/followed.py", "sequencing/keyed.py"
 TOGETHER, HAD, STATES = "sequencing/together.py", "sequencing/had.py", "gamecast/client/states.py"
+SETTLED = "sequencing/settled.py"
 MANAGER, TRANSITION = "sequencing/manager.py", "sequencing/transition.py"
 CHANGES, LEADER = "sequencing/changes.py", "sequencing/leader.py"
 SOLE, LISTING, HOMES, RECORD = (
@@ -877,5 +878,39 @@ MUTATIONS = (
         LEADER,
         "        interests = yield BeginToPlan()\n        if interests is None:",
         "        interests = yield BeginToPlan()\n        if interests is not None:",
+    ),
+    Mutation(
+        "the short way takes a frame that is not the next",
+        SETTLED,
+        "if last != self.expected.next or",
+        "if last < self.expected.next or",
+    ),
+    Mutation("the short way goes on after what ended it", SETTLED, "track.turn != turn or ", ""),
+    Mutation("the short way goes on beside other streams", SETTLED, "track.whole is not whole or ", ""),
+    Mutation("the short way takes more events than one", SETTLED, " or frame.meta[:4] != _LONE", ""),
+    Mutation("the short way takes numbers of atoms for the node's", SETTLED, "not stamp[2:].isdigit()", "False"),
+    Mutation(
+        "the short way does not move what is delivered next",
+        SETTLED,
+        "        self.expected.next = last + 1\n",
+        "",
+    ),
+    Mutation(
+        "the short way takes own events",
+        SETTLED,
+        "name == self._own_name or ",
+        "",
+    ),
+    Mutation(
+        "the short way is gone although atoms bind",
+        ORDERING,
+        "waits = self.queued or self._next or joins.regions or joins.views",
+        "waits = self.queued or joins.regions or joins.views",
+    ),
+    Mutation(
+        "the short way is gone beside frames that wait",
+        LANES,
+        "is_next = not lane.ahead and not lane.fresh and whole is lane.whole and whole is not None",
+        "is_next = True",
     ),
 )

@@ -37,7 +37,7 @@ SHIPPED_MUTATIONS = (
         "        self.position = receipt.position or self.position\n",
     ),
     Mutation(
-        "whoever sees a handover accepts it",
+        "each who sees a handover accepts it",
         AUTHORITY,
         "if offer is None or offer.owner != self._name:",
         "if offer is None:",
@@ -46,7 +46,8 @@ SHIPPED_MUTATIONS = (
         "an acceptance has no condition",
         AUTHORITY,
         "position = await self._take(offer.region, key, payload, moving(offer), offer.position, claim)",
-        "position = await self._take(offer.region, key, payload, moving(offer), set_at(await self._snapshot(offer.region), key), claim)",
+        "now = set_at(await self._snapshot(offer.region), key)\n"
+        "        position = await self._take(offer.region, key, payload, moving(offer), now, claim)",
     ),
     Mutation(
         "an update does not wait for what its sender had seen",
@@ -95,7 +96,8 @@ SHIPPED_MUTATIONS = (
     Mutation(
         "a copy of an event of several regions is given once more",
         HAD,
-        "        if begin is not None and begin < position <= self._passed.get(region, begin):\n            return True\n",
+        "        if begin is not None and begin < position <= self._passed.get(region, begin):\n"
+        "            return True\n",
         "",
     ),
     Mutation(

@@ -182,6 +182,12 @@ def test_a_world_that_does_as_it_promises_is_fine_and_tells_what_happened(tmp_pa
         "leaves_of_others": 1,
         "looks": 2,
         "updates": 2,
+        "resumes": 0,
+        "resumes_after_kill": 0,
+        "refused_resumes": 0,
+        "replays": 0,
+        "refused_replays": 0,
+        "replayed_events": 0,
     }
 
 

@@ -288,3 +288,33 @@ async def test_no_event_waits_for_a_history_that_was_given_up_or_left() -> None:
     assert world.replays.events == 2
     world.inbox.put(world.replays.release())
     assert (world.taken(), world.replays.events) == (["b1", "b2"], 0)
+
+
+async def test_it_waits_while_the_regions_are_being_joined_whose_history_is_asked_for() -> None:
+    world = Delivered(joined="a")
+    world.replays.await_history("b")
+    assert "b" in world.replays
+    world.live(ready("a", 1), joint("a", 2, {"b": 7}), ready("a", 3))
+    assert world.taken() == ["a1"]
+    past = Past("b")
+    world.replays.begin(cast(History, past))
+    assert world.replays.is_holding
+    assert not world.replays.is_ready
+    await looked(past)
+    assert world.take() == ([], frozenset("b"))
+    assert world.taken() == ["a2", "a3"]
+    assert "b" not in world.replays
+
+
+async def test_it_waits_no_longer_for_regions_that_were_left_or_are_not_joined_soon() -> None:
+    for ends in ("left", "given up"):
+        world = Delivered(joined="a")
+        world.replays.await_history("b")
+        world.live(joint("a", 2, {"b": 7}), ready("a", 3))
+        assert world.taken() == []
+        if ends == "left":
+            world.replays.drop({"b"})
+        world.inbox.put(world.replays.release(for_good=ends == "given up"))
+        assert world.taken() == ["a2", "a3"], ends
+        world.live(joint("a", 4, {"b": 8}))
+        assert world.taken() == ["a4"], ends
