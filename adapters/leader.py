@@ -60,7 +60,8 @@ class Leader:
         ``resume_s``: how long a disconnected subscriber keeps its place.
         """
         self._control, self._operator, self._token = control, operator, token
-        self._stop = stop
+        self._ordering: Ordering = ordering
+        self._resume_s, self._stop = resume_s, stop
         self._begun: set[asyncio.Task[Any]] = set()
         """What this turn has begun."""
         self._forgetting: asyncio.Task[Any] | None = None
@@ -68,12 +69,15 @@ class Leader:
         self._asking: asyncio.Task[None] | None = None
         """Waits for a new request."""
         self._waits_for: tuple[int, int, str] | None = None
-        self.machine = leader.Leader(
-            ordering,
-            resume_s,
+        self.machine = self._new_machine()
+
+    def _new_machine(self) -> leader.Leader:
+        return leader.Leader(
+            self._ordering,
+            self._resume_s,
             planning=_planning,
             give_up_s_of=_give_up_s,
-            is_stopping=stop.is_set,
+            is_stopping=self._stop.is_set,
             now_s=time.monotonic,
             wall_ms=lambda: time.time_ns() // 1_000_000,
             pace=PACE,
@@ -81,6 +85,8 @@ class Leader:
 
     async def turn(self, seen: Seen) -> None:
         """Act on what was just seen; if there is nothing to do, wait for a new request."""
+        if seen.taken or self.machine.is_over:
+            self.machine = self._new_machine()
         try:
             await self.carry_out(self.machine.turn(seen))
         finally:

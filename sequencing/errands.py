@@ -42,7 +42,7 @@ class Seen(NamedTuple):
     expected: int = 0
     """The number of declared overlaps."""
     taken: bool = False
-    """Whether the lease was taken just now: another candidate may have led in the meantime."""
+    """Whether the lease was taken since the last look that was answered: another candidate may have led meanwhile."""
     doubted: Mapping[str, str] = {}
     """Node → the run of its server in which it was found to have lost something, however it is registered."""
 

@@ -16,7 +16,8 @@ anything else to decide                     ask the nodes; make the next plan, a
 a transition is behind                      bring it to the nodes, and grant joins beside that; announce; settle
 ==========================================  ===========================================================================
 
-A leader that loses the lease returns at once, and begins with a new look; every write is fenced by the last look.
+A leader that loses the lease returns at once; every write is fenced by the last look. It is good for one term: what it
+has seen of nodes and names is out of date when another candidate has led meanwhile, so its host makes a new one then.
 """
 
 from __future__ import annotations
@@ -103,7 +104,7 @@ class _Move:
 
 
 class Leader:
-    """The work of a manager while it leads."""
+    """The work of a manager from when it has taken the lease until another candidate leads."""
 
     def __init__(
         self,
@@ -128,6 +129,8 @@ class Leader:
         self._planning, self._give_up_s_of = planning, give_up_s_of
         self._is_stopping, self._now_s, self._wall_ms = is_stopping, now_s, wall_ms
         self._pace = pace or Pace()
+        self.is_over = False
+        """Whether its term is over, although it leads: another candidate has led in between."""
         self._emptied: AbstractSet[str] = frozenset()
         """The empty nodes of the last time when nodes were asked."""
         self._emptied_before: tuple[tuple[int, int], AbstractSet[str]] = (0, 0), frozenset()
@@ -324,8 +327,12 @@ class Leader:
     def _look(self) -> Steps[Seen | None]:
         self._look_at = self._now_s() + self._pace.look_every_s
         seen: Seen | None = yield Look()
-        if seen is not None:
-            self._note(seen)
+        if seen is None:
+            return None
+        if seen.taken:
+            self.is_over = True
+            return None
+        self._note(seen)
         return seen
 
     def _in_place(self, seen: Seen, record: Record) -> Record | None:
@@ -502,7 +509,7 @@ class Leader:
             if not (yield from self._next_request(asked, deciding)):
                 continue
             latest = yield from self._look()
-            if latest is None or latest.taken:
+            if latest is None:
                 yield from self._leads_until(deciding)
                 return None
             asked = latest.asked
@@ -593,7 +600,7 @@ class Leader:
             if not (yield from self._next_request(asked, moving)):
                 continue
             seen = yield from self._look()
-            if seen is None or seen.taken:
+            if seen is None:
                 return
             asked = seen.asked
             granted = yield from self._granted_beside(seen, move.record, busy=busy)
@@ -667,7 +674,7 @@ class Leader:
             return leads
         self._asked_nodes_at = self._now_s()
         seen = yield from self._look()
-        if seen is None or seen.taken or (record is not None and (yield from self._is_overdue(record))):
+        if seen is None or (record is not None and (yield from self._is_overdue(record))):
             return False
         named = self._named_runs(seen, plan)
         runs = yield from self._ask_runs({name: url for name, url in plan.nodes.items() if name in named})

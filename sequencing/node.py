@@ -89,6 +89,9 @@ class Verdict(StrEnum):
     """This node will be the region's ingress in that epoch, once the one before is closed: (the node's epoch,)."""
 
 
+_VERDICTS = {verdict.value.encode(): verdict for verdict in Verdict}
+
+
 @dataclass(frozen=True, slots=True)
 class Answer:
     """A node's answer to one published frame."""
@@ -103,8 +106,11 @@ class Answer:
     @classmethod
     def decode(cls, answer: bytes) -> Answer:
         """Read what `encode`, or the script, wrote."""
-        verdict, *numbers = answer.decode().split(" ")
-        return cls(Verdict(verdict), tuple(map(int, numbers)))
+        verdict, *numbers = answer.split(b" ")
+        known = _VERDICTS.get(verdict)
+        if known is None:
+            raise ValueError(f"{verdict!r} is no verdict")
+        return cls(known, tuple(map(int, numbers)))
 
 
 class TransferVerdict(StrEnum):

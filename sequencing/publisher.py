@@ -317,8 +317,8 @@ class Publisher(Generic[Token]):
 
     def waiting_events(self, node: str) -> int:
         """Return how many events a request to this node would carry now."""
-        ready = self._ready.get(node, {}).values()
-        return sum(len((state.taken or state.frames[0]).tokens) for state in ready)
+        ready = self._ready.get(node)
+        return sum(len((state.taken or state.frames[0]).tokens) for state in ready.values()) if ready else 0
 
     def is_under_way(self, node: str) -> bool:
         """Return whether a request to a node waits for its answers still."""
@@ -371,6 +371,9 @@ class Publisher(Generic[Token]):
         frames = self._in_flight.pop(node, [])
         if not frames:
             return []
+        if len(frames) == len(answers) == 1:
+            lone = self._resolve(frames[0], answers[0])
+            return [lone] if lone is not None else []
         resolved = (self._resolve(frame, answer) for frame, answer in zip(frames, answers, strict=True))
         return [each for each in resolved if each is not None]
 

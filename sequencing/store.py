@@ -50,11 +50,12 @@ class Fence(NamedTuple):
 
 
 class Known(NamedTuple):
-    """What a candidate knows of the store, by its last look: how often the state was written, and how many changes were
-    noted."""
+    """What a candidate knows of the store, by its last look: how often the state was written, how many changes were
+    noted, and how often the lease was taken."""
 
     number: int = -1
     noted: int = 0
+    term: int = -1
 
 
 class ControlStore:
@@ -97,6 +98,8 @@ class ControlStore:
         self._gone: dict[str, int] = {}
         """Name → its last connection, not heard of for too long."""
         self._leader, self._led, self._lease_until = "", "", -inf
+        self._term = 0
+        """How often the lease was taken by another candidate than the last one."""
         self._number = 0
         """How often the state was written."""
         self._asked = self._noted = 0
@@ -209,7 +212,7 @@ class ControlStore:
     @property
     def known(self) -> Known:
         """What is known after a look now."""
-        return Known(self._number, self._noted)
+        return Known(self._number, self._noted, self._term)
 
     def register(self, node: str, url: str, *, may_lose: bool = False) -> str:
         """Register a node; return the empty text, or where it is registered already: that cannot change."""
@@ -228,8 +231,8 @@ class ControlStore:
         """
         if self._leader_now(now) not in ("", token):
             return None
-        is_taken = self._led != token
         self._hold(token, lease_ms, now)
+        is_taken = known.term != self._term
         self._forget_absent(now)
         behind = self._noted - known.noted
         touched: frozenset[str] | None = None
@@ -363,6 +366,7 @@ class ControlStore:
         return self._leader if now < self._lease_until else ""
 
     def _hold(self, token: str, lease_ms: float, now: float) -> None:
+        self._term += self._led != token
         self._leader = self._led = token
         self._lease_until = now + lease_ms
 

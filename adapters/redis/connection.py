@@ -85,7 +85,7 @@ _NO_ROOM = re.compile(r"(?:^|-)(MISCONF|OOM) ")
 """An error without a class in redis-py. Redis 6.2 has it inside the message if it refuses a script's first write."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Script:
     """A server-side script, identified by its hash."""
 

@@ -55,6 +55,8 @@ class LeaderControl(RedisControl):
         super().__init__(url)
         self._watch = LeaseWatch()
         self._ledger = Ledger()
+        self._term: Any = None
+        """That of the last look that was answered."""
         self._using = asyncio.Lock()
         """Held for what reads or writes the ledger."""
         self._mend_at_s = inf
@@ -79,7 +81,8 @@ class LeaderControl(RedisControl):
             return None
         self._mend_at_s = min(self._mend_at_s, time.monotonic() + MEND_EVERY_S)
         self._watch.forget()
-        number, noted, changes, asked, nodes, lossy, expected, taken, doubted, is_sole, connections, is_old = rest[:-1]
+        number, noted, changes, asked, nodes, lossy, expected, term, doubted, is_sole, connections, is_old = rest[:-1]
+        taken, self._term = self._term != term, term
         if is_old:
             raise PlanError(wire_message(LAST_WIRE_BEFORE))
         is_known = not taken and int(number) == known.number and int(noted) >= known.noted
@@ -97,7 +100,7 @@ class LeaderControl(RedisControl):
             dict(map(_registered, sorted(pairs(nodes)))) or {SOLE_NODE: ""},
             frozenset(map(_text, lossy)),
             int(expected),
-            bool(taken),
+            taken,
             {_text(name): _text(run) for name, run in pairs(doubted)},
             frozenset(touched) if touched is not None else None,
             bool(is_sole),

@@ -16,6 +16,8 @@
 --                                                 → of what cannot be used, and is removed: key, and what it was
 --    or 'resign', token.
 --
+-- A term ends when another candidate takes the lease: who has the answers of two looks, sees that none has between them.
+--
 -- A leader is fenced by its token: without the lease it can write nothing, nor without knowing what was
 -- written last.
 --
@@ -138,6 +140,7 @@ if verb == 'mend' then
   mend_number(incarnations, '', now)
   mend_number(incarnations, NOTED, now)
   mend_number(led, 'pulse', now)
+  mend_number(led, 'term', now)
   if redis.call('TYPE', state).ok == 'hash' then
     mend_number(state, 'number', now)
   end
@@ -165,6 +168,9 @@ if verb == 'look' or verb == 'keep' then
   end
   if leads then
     redis.call('SET', lease, token, 'PX', ARGV[3])
+    if last ~= token then
+      redis.call('HINCRBY', led, 'term', 1)
+    end
     redis.call('HSET', led, 'token', token)
     redis.call('HINCRBY', led, 'pulse', 1)
   end
@@ -208,7 +214,7 @@ if verb == 'look' or verb == 'keep' then
   local proposed = redis.pcall('HMGET', proposal, 'id', 'answer')
   return {
     1, redis.call('HGET', state, 'number') or '0', noted, news, newest(asked), redis.call('HGETALL', nodes),
-    redis.call('SMEMBERS', lossy), redis.call('SCARD', expected), last ~= token and 1 or 0, doubts,
+    redis.call('SMEMBERS', lossy), redis.call('SCARD', expected), redis.call('HGET', led, 'term'), doubts,
     redis.call('EXISTS', sole), redis.call('HLEN', connections), redis.call('EXISTS', prefix .. 'record'),
     not proposed.err and not proposed[2] and proposed[1] or '',
   }

@@ -144,7 +144,7 @@ class Outgoing:
             await self._room.wait()
             self._require_fit(region)
         future: ReceiptFuture = asyncio.Future(loop=self._loop)
-        self._add(region, encoded, type(payload) is bytes, future, about)
+        self._add(region, encoded, type(payload) is bytes, future, about, is_lone=not buffered.events)
         return await future
 
     def publish_async(self, region: str, payload: Any, about: About = ABOUT_NOTHING) -> ReceiptFuture:
@@ -272,7 +272,9 @@ class Outgoing:
         if buffered.events >= self._async_events_max or buffered.bytes >= self._async_bytes_max:
             raise self._full()
 
-    def _add(self, region: str, encoded: bytes, binary: bool, token: Token, about: About) -> None:
+    def _add(
+        self, region: str, encoded: bytes, binary: bool, token: Token, about: About, *, is_lone: bool = False
+    ) -> None:
         if about is ABOUT_NOTHING:
             node = self._session.publish(region, encoded, binary, time.time_ns(), token)
         elif about.regions:
@@ -286,7 +288,7 @@ class Outgoing:
                 conditions=about.conditions,
             )
         if node is not None:
-            self._nodes[node].offer()
+            self._nodes[node].offer(is_lone=is_lone)
         else:
             for each in about.regions or (region,):
                 self._await_place(each)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Sequence, Sized
 from typing import Protocol
 
 from adapters.backoff import Backoff
@@ -70,6 +70,8 @@ class NodeService:
         self.lane = lane
         self.reconnects = 0
         self._loop = asyncio.get_running_loop()
+        self._ready: Sized | None = getattr(self._loop, "_ready", None)
+        """What runs in this round of the event loop, where it says so; a known name of asyncio's own."""
         self._wake = asyncio.Event()
         self._is_parked = False
         """Whether the task has nothing to do."""
@@ -92,9 +94,15 @@ class NodeService:
         self._timeout_s = timeout_s
         self.task = asyncio.create_task(self.serve(), name=f"gamecast publish {node}")
 
-    def offer(self) -> None:
-        """Offer what there is, together with all that is published in this round of the event loop."""
-        if not self._is_due:
+    def offer(self, *, is_lone: bool = False) -> None:
+        """Offer what there is, together with all that is published in this round of the event loop.
+
+        ``is_lone``: whether its publisher waits for it, and nothing else is on its way. It goes at once if nothing else
+        is about to run in this round, which could publish more.
+        """
+        if is_lone and not self._is_due and self._ready is not None and not self._ready:
+            self._offer_at_once()
+        elif not self._is_due:
             self._is_due = True
             self._loop.call_soon(self._offer_at_once)
 
@@ -140,8 +148,8 @@ class NodeService:
         self._health.mark_up(way_to(self._node))
         self._host.carry_out(self._session.answered(self._node, answers))
         self._host.watch_stale()
-        self._is_early = any(answer.verdict is Verdict.WAIT for answer in answers)
-        self._is_busy = sum(frame.count for frame in frames) >= LINGER_FROM_EVENTS
+        self._is_early = Verdict.WAIT in [answer.verdict for answer in answers]
+        self._is_busy = sum([frame.count for frame in frames]) >= LINGER_FROM_EVENTS
 
     def _end(self, error: Exception) -> None:
         _log.error("publishing through node %s has ended", self._node, exc_info=error)

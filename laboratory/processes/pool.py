@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import InvalidStateError, ProcessPoolExecutor, wait
-from multiprocessing import active_children
+from multiprocessing import active_children, get_context
 from typing import TypeVar
+from unittest import mock
 
 from laboratory.processes.children import end_with_parent, interrupts_held
 
@@ -19,15 +21,23 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
-def mapped(work: Callable[[Item], Result], items: Sequence[Item], *, jobs: int, chunk: int = 1) -> Iterator[Result]:
+def mapped(
+    work: Callable[[Item], Result], items: Sequence[Item], *, jobs: int, chunk: int = 1, is_repeatable: bool = False
+) -> Iterator[Result]:
     """Yield what ``work`` returns of each item, in order; ``chunk``: how many a process takes at a time.
 
-    In this process where one is enough. Ctrl-C is for this process: the others do not see it, and are killed.
+    In this process where one is enough, unless it is to be ``is_repeatable``: then sets have the same order in every
+    run, which takes other processes. Ctrl-C is for this process: the others do not see it, and are killed.
     """
-    if jobs == 1 or len(items) <= chunk:
+    if not is_repeatable and (jobs == 1 or len(items) <= chunk):
         yield from map(work, items)
         return
-    with ProcessPoolExecutor(jobs, initializer=_prepare) as pool:
+    context = get_context("spawn") if is_repeatable else None
+    hashes = {"PYTHONHASHSEED": "0"} if is_repeatable else {}
+    with (
+        mock.patch.dict(os.environ, hashes),
+        ProcessPoolExecutor(jobs, mp_context=context, initializer=_prepare) as pool,
+    ):
         try:
             with interrupts_held():
                 parts = (items[at : at + chunk] for at in range(0, len(items), chunk))

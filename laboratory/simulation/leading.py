@@ -99,6 +99,7 @@ class Leading:
         self._token = f"{process.name}.{process.life}"
         self._known = Known()
         self._begun: list[_Work] = []
+        self._machine = self._new_machine()
         self._planning_ms_max = self._engine.random.choice(PLANNING_MS_MAX)
 
     def run(self) -> Task:
@@ -112,9 +113,9 @@ class Leading:
             if seen is not None:
                 yield from self._lead(seen)
 
-    def _lead(self, seen: Seen | None) -> Waits:
+    def _new_machine(self) -> Leader:
         network = self._network
-        leader = Leader(
+        return Leader(
             network.ordering,
             0.0,
             planning=lambda: _Planning(network),
@@ -124,9 +125,13 @@ class Leading:
             wall_ms=lambda: int(self._engine.now),
             pace=PACE,
         )
+
+    def _lead(self, seen: Seen | None) -> Waits:
         while seen is not None:
+            if seen.taken or self._machine.is_over:
+                self._machine = self._new_machine()
             try:
-                yield from self._carry_out(leader.turn(seen))
+                yield from self._carry_out(self._machine.turn(seen))
             except Lost:
                 yield Sleep(5)
             self._end_begun()

@@ -62,6 +62,7 @@ class ShippedWorld:
     alone_s: float
     """Until then, only the first node is registered."""
     faults: int
+    give_up_s: float = 0.0
 
     @classmethod
     def of(cls, seed: int) -> ShippedWorld:
@@ -71,6 +72,8 @@ class ShippedWorld:
         bad = random.choice((0.0, 0.0, 0.005, 0.02))
         names = [f"n{number}" for number in range(1, nodes + 1)]
         is_alone = nodes > 1 and random.random() < 0.25
+        loses = random.random() < 0.2 and not is_alone
+        gives_up = nodes > 1 and not is_alone and not loses and random.random() < 0.2
         return cls(
             seed,
             nodes,
@@ -81,9 +84,10 @@ class ShippedWorld:
             resume_s=random.choice((0.5, 60.0)),
             weather=Weather(random.choice((0.0005, 0.005)), random.choice((0.0, 0.01, 0.05)), bad),
             walks=random.random() < 0.25,
-            lossy=tuple(random.sample(names, 1)) if random.random() < 0.2 and not is_alone else (),
+            lossy=tuple(random.sample(names, 1)) if loses else (),
             alone_s=random.uniform(0.5, 3.0) if is_alone else 0.0,
             faults=random.choice((0, 2, 5)),
+            give_up_s=random.choice((0.5, 2.0)) if gives_up else 0.0,
         )
 
 
@@ -99,7 +103,10 @@ class ShippedSeen:
 
 
 def run_shipped(world: ShippedWorld) -> ShippedSeen:
-    """Run a world and judge it."""
+    """Run a world and judge it; it has always the same course where sets of text have the same order.
+
+    That is so in processes with the same ``PYTHONHASHSEED``.
+    """
     random = Random(world.seed)
     with (
         tempfile.TemporaryDirectory(prefix="gamecast-world-") as directory,
@@ -167,7 +174,13 @@ class _Play:
     def __init__(self, world: ShippedWorld, loop: VirtualLoop, random: Random, directory: Path) -> None:
         self.world, self.loop, self.random, self.directory = world, loop, random, directory
         self.storm = Storm(
-            loop, random, world.weather, nodes=world.nodes, lossy=world.lossy, is_alone=world.alone_s > 0
+            loop,
+            random,
+            world.weather,
+            nodes=world.nodes,
+            lossy=world.lossy,
+            is_alone=world.alone_s > 0,
+            give_up_s=world.give_up_s,
         )
         self.board = _Board(world.servers, self.storm.dead)
         self.names = [f"server-{number}" for number in range(1, world.servers + 1)]
@@ -193,7 +206,9 @@ class _Play:
             self.loop.call_later(at_s, fault)
         await asyncio.sleep(world.busy_s)
         self._end_faults()
-        unrest = await come_to_rest(self.board, self.names, _Deadline(REST_S_MAX), lossy=bool(world.lossy))
+        unrest = await come_to_rest(
+            self.board, self.names, _Deadline(REST_S_MAX), lossy=bool(world.lossy or world.give_up_s)
+        )
         kept = list(self._kept())
         self.board.phase = Phase.STOP
         await asyncio.wait([self.running[name] for name in self.names], timeout=END_S_MAX)
@@ -201,7 +216,7 @@ class _Play:
         await self._end_all()
         notes = read_notes({name: self._file(name) for name in self.names})
         epochs = [record.plan.epoch for record in storm.store.announced]
-        lossy = range(min(epochs), max(epochs) + 1) if world.lossy else range(0)
+        lossy = range(min(epochs), max(epochs) + 1) if world.lossy or world.give_up_s else range(0)
         unrest = unrest or ("; ".join(f"{name} does not end" for name in hanging))
         return judge_run(notes, kept, unrest, lossy=lossy)
 

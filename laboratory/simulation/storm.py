@@ -60,13 +60,23 @@ class Storm(MemoryWorld):
     """The shared state of a world: what `MemoryWorld` has, without its leader and relays; and the weather."""
 
     def __init__(
-        self, loop: VirtualLoop, random: Random, weather: Weather, *, nodes: int, lossy: Iterable[str], is_alone: bool
+        self,
+        loop: VirtualLoop,
+        random: Random,
+        weather: Weather,
+        *,
+        nodes: int,
+        lossy: Iterable[str] = (),
+        is_alone: bool = False,
+        give_up_s: float = 0.0,
     ) -> None:
         """``lossy``: the nodes that may be back with an older state; ``is_alone``: whether only the first node is
-        registered."""
+        registered; ``give_up_s``: after how long without an answer a node is given up, 0: never."""
         self.nodes = {f"n{number}": Node(f"n{number}") for number in range(1, nodes + 1)}
         there = list(self.nodes)[: 1 if is_alone else None]
-        self.store = ControlStore(dict.fromkeys(there, ""), ttl_ms=TTL_MS, blind_ms=BLIND_MS)
+        self._options = f"?give_up_s={give_up_s:g}" if give_up_s else ""
+        urls = {node: self._url(node) for node in there}
+        self.store = ControlStore(urls, ttl_ms=TTL_MS, blind_ms=BLIND_MS)
         self.store.lossy |= {node for node in lossy if node in there}
         self.lossy = frozenset(lossy)
         self.probes = {}
@@ -102,8 +112,11 @@ class Storm(MemoryWorld):
     def register_all(self) -> None:
         """Register the nodes that are not."""
         for node in self.nodes:
-            self.store.register(node, "", may_lose=node in self.lossy)
+            self.store.register(node, self._url(node), may_lose=node in self.lossy)
         self.changed()
+
+    def _url(self, node: str) -> str:
+        return f"redis://{node}{self._options}" if self._options else ""
 
     # What befalls it.
 

@@ -5,16 +5,13 @@ from __future__ import annotations
 from tests.simulation.mutations import Mutation
 
 OWNERSHIP, AUTHORITY = "gamecast/client/ownership.py", "gamecast/client/authority.py"
-MOVING, PRESENCE, REGISTER = "gamecast/client/moving.py", "gamecast/client/presence.py", "adapters/presence.py"
+PRESENCE = "gamecast/client/presence.py"
 UPDATES, UPDATING, STATES = "sequencing/updates.py", "gamecast/client/updating.py", "gamecast/client/states.py"
-STORE, REGIONLIFE, GRANTS = "sequencing/store.py", "sequencing/regionlife.py", "sequencing/grants.py"
-FOLLOWING, DECODING, HEARTBEAT = (
-    "gamecast/client/following.py",
-    "gamecast/client/decoding.py",
-    "gamecast/client/heartbeat.py",
-)
-LEADER, GONE, SUBSCRIBER = "sequencing/leader.py", "sequencing/gone.py", "sequencing/subscriber.py"
-NODE, RELAY, SESSION, HAD = "sequencing/node.py", "adapters/relay.py", "sequencing/session.py", "sequencing/had.py"
+STORE = "sequencing/store.py"
+DECODING, REPLAYS = "gamecast/client/decoding.py", "gamecast/client/replays.py"
+INCOMING, KEYS = "gamecast/client/incoming.py", "gamecast/client/keys.py"
+SUBSCRIBER, SESSION, HAD = "sequencing/subscriber.py", "sequencing/session.py", "sequencing/had.py"
+RELAY = "adapters/relay.py"
 ADAPTER = "adapters/leader.py"
 
 SHIPPED_MUTATIONS = (
@@ -35,12 +32,6 @@ SHIPPED_MUTATIONS = (
         AUTHORITY,
         """        self._end(receipt.position, f"{self.entity!r} was handed to {offer.owner!r}")\n""",
         "        self.position = receipt.position or self.position\n",
-    ),
-    Mutation(
-        "each who sees a handover accepts it",
-        AUTHORITY,
-        "if offer is None or offer.owner != self._name:",
-        "if offer is None:",
     ),
     Mutation(
         "an acceptance has no condition",
@@ -107,28 +98,10 @@ SHIPPED_MUTATIONS = (
         "                pass\n",
     ),
     Mutation(
-        "a connection that others ended goes on as present",
-        PRESENCE,
-        "                    self._following.fail(self._expired())\n                    return\n",
-        "                    pass\n",
-    ),
-    Mutation(
         "who is gone is found absent and not ended",
         PRESENCE,
         "                await self._end_all(found)\n",
         "",
-    ),
-    Mutation(
-        "who closes does not leave",
-        PRESENCE,
-        "                await self.leave([*self._at])\n",
-        "                pass\n",
-    ),
-    Mutation(
-        "a register that was away takes all for absent",
-        REGISTER,
-        "            self._since_s = now_s\n        self._looked_s = now_s\n",
-        "            pass\n        self._looked_s = now_s\n",
     ),
     Mutation(
         "a leader writes although another has written",
@@ -137,23 +110,11 @@ SHIPPED_MUTATIONS = (
         "if self._leader_now(now) != fence.token:",
     ),
     Mutation(
-        "a leader without the lease writes",
-        STORE,
-        "if self._leader_now(now) != fence.token or fence.number != self._number:",
-        "if fence.number != self._number:",
-    ),
-    Mutation(
         "who is back is not asked for all that it wants",
         STORE,
         "        if begins and not request.whole and request.said != 1:  # what is said first is all\n"
         "            return Heard.BACK\n",
         "",
-    ),
-    Mutation(
-        "a heartbeat does not tell that the network has forgotten the connection",
-        HEARTBEAT,
-        "            self._following.tell_again()\n",
-        "            pass\n",
     ),
     Mutation(
         "a request that was held up replaces a newer one",
@@ -180,12 +141,6 @@ SHIPPED_MUTATIONS = (
         "            touched = frozenset()",
     ),
     Mutation(
-        "the place of one who is gone is not kept",
-        GONE,
-        "if each.since_s > horizon}",
-        "if False}",
-    ),
-    Mutation(
         "a region is joined before its marker has come",
         SUBSCRIBER,
         "return state is not None and state.awaited is None and self._is_delivered(region, state)",
@@ -208,5 +163,53 @@ SHIPPED_MUTATIONS = (
         SESSION,
         "        elif each.error is not None and not isinstance(each.error, Superseded):\n",
         "        elif False:\n",
+    ),
+    Mutation(
+        "a leader that leads again goes on with what it knew",
+        ADAPTER,
+        "if seen.taken or self.machine.is_over:",
+        "if False:",
+    ),
+    Mutation(
+        "an event of a live region and one whose history is asked for does not wait",
+        REPLAYS,
+        "        self._asked.update(dict.fromkeys(regions, False))\n",
+        "",
+    ),
+    Mutation(
+        "a resume begins one event late",
+        DECODING,
+        "        self._floors |= positions\n",
+        "        self._floors |= {region: (epoch, last + 1) for region, (epoch, last) in positions.items()}\n",
+    ),
+    Mutation(
+        "what came live during a replay is delivered before its end",
+        REPLAYS,
+        "            replay = self._of.get(region_of(item))\n            if replay is not None:",
+        "            replay = self._of.get(region_of(item))\n            if replay is not None and False:",
+    ),
+    Mutation(
+        "an event of two regions is told to come by one that is replayed",
+        INCOMING,
+        "        if region in self._replays or region in self._states.asked:",
+        "        if region in self._states.asked:",
+    ),
+    Mutation(
+        "an event of several regions has a condition in the first one only",
+        KEYS,
+        "found = tuple(_condition(key, part, only_if) for part in range(len(several) or 1))",
+        "found = tuple(_condition(key, part, only_if) for part in range(1))",
+    ),
+    Mutation(
+        "a handover leaves the entity where it was, too",
+        AUTHORITY,
+        "        return await self._owners.decide(regions, payload, own | {there: left}, claim)",
+        "        return await self._owners.decide((target,), payload, {there: left}, claim)",
+    ),
+    Mutation(
+        "a release does not look who owns the entity",
+        AUTHORITY,
+        "                await self.publish((region,), None, key, {key: position})\n",
+        "                await self._outgoing.publish(region, None, about_event(region, key, NO_CONDITION)[1])\n",
     ),
 )

@@ -74,7 +74,7 @@ ROOMS = {
         "sequencing.owndeliveries",
         "sequencing.ready",
         "sequencing.regionlife",
-    "sequencing.settled",
+        "sequencing.settled",
         "sequencing.shadows",
         "sequencing.subscriber",
     ),
