@@ -21,3 +21,7 @@ class NoteFile:
         """Write notes, with the present time."""
         at = time.monotonic_ns()
         os.write(self._fd, b"".join(orjson.dumps({"at": at, **note}) + b"\n" for note in notes))
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self._fd)

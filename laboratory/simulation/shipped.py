@@ -186,6 +186,7 @@ class _Play:
         self.names = [f"server-{number}" for number in range(1, world.servers + 1)]
         self.regions = tuple(f"region-{letter}" for letter in "abcdefgh"[: world.regions])
         self.lives: Counter[str] = Counter()
+        self.notes: list[NoteFile] = []
         self.running: dict[str, asyncio.Task[None]] = {}
         self.befell: Counter[str] = Counter()
         self.managers = [f"manager-{number}" for number in range(1, world.managers + 1)]
@@ -214,6 +215,8 @@ class _Play:
         await asyncio.wait([self.running[name] for name in self.names], timeout=END_S_MAX)
         hanging = [name for name in self.names if not self.running[name].done()]
         await self._end_all()
+        for written in self.notes:
+            written.close()
         notes = read_notes({name: self._file(name) for name in self.names})
         epochs = [record.plan.epoch for record in storm.store.announced]
         lossy = range(min(epochs), max(epochs) + 1) if world.lossy or world.give_up_s else range(0)
@@ -244,7 +247,9 @@ class _Play:
             self.board,
             walks=self.world.walks,
         )
+        server.notes.close()
         server.notes = _Notes(self._file(name), lambda: whose in self.storm.dead)
+        self.notes.append(server.notes)
         return server.run()
 
     def _file(self, name: str) -> Path:

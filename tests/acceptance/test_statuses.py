@@ -83,6 +83,7 @@ ROWS = {
     "bench regions": Row(),
     "capacity": Row(reaches="{nowhere}"),
     "lab simulate faults": Row("--seeds 1 --jobs 1", quick=True),
+    "lab simulate servers": Row("--worlds 1 --jobs 1", quick=True),
     "lab simulate sessions": Row("--worlds 1 --jobs 1", quick=True),
     "lab explore": Row("planned --every 100000", quick=True, writes=("--counterexamples {out}",)),
     "lab simulate paper": Row(),

@@ -212,4 +212,22 @@ SHIPPED_MUTATIONS = (
         "                await self.publish((region,), None, key, {key: position})\n",
         "                await self._outgoing.publish(region, None, about_event(region, key, NO_CONDITION)[1])\n",
     ),
+    Mutation(
+        "an event of a live and a replayed region does not wait for the history",
+        REPLAYS,
+        "            if self._held or self._has_to_wait(item):",
+        "            if self._held:",
+    ),
+    Mutation(
+        "an event of several regions comes before the state of one that lacks it",
+        STATES,
+        "if coming is not None and (_epoch(item), part.last) > coming.standing.snapshots[part.region][0]:",
+        "if False:",
+    ),
+    Mutation(
+        "a region that was delivered before its marker came is said to begin at the marker",
+        SUBSCRIBER,
+        "begun = self.begin(region)",
+        "begun = None",
+    ),
 )

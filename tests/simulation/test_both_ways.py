@@ -18,31 +18,21 @@ from sequencing.session import Session
 WORLDS = 60
 
 
-def without_tracks(session: Session[Any]) -> object:
-    subscriber = session._subscriber
-    kept = subscriber._tracks, subscriber._turn
-    subscriber._tracks, subscriber._turn = None, 0  # type: ignore[assignment]
-    try:
-        return frozen(session)
-    finally:
-        subscriber._tracks, subscriber._turn = kept
-
-
 def test_what_comes_alone_is_taken_as_the_general_way_would(monkeypatch: pytest.MonkeyPatch) -> None:
     short, taken = Session.read_next, [0]
 
     def both(session: Session[Any], frame: StampedFrame, whole: Mapping[str, int] | None) -> Ready | None:
         general = deepcopy(session)
-        before = without_tracks(session)
+        before = frozen(session)
         ready = short(session, frame, whole)
         if ready is None:
-            assert without_tracks(session) == before
+            assert frozen(session) == before
             return None
         effects = general.read(ReadResult([frame], whole or {}))
         assert [*effects.deliver] == [ready]
         assert effects.is_plain
         assert not effects.publish
-        assert without_tracks(session) == without_tracks(general)
+        assert frozen(session) == frozen(general)
         taken[0] += 1
         return ready
 
