@@ -23,7 +23,7 @@ MUTATE = Path(__file__).resolve().parents[2] / "simulation" / "mutate.py"
 
 
 def test_the_runs_have_faults_of_every_kind() -> None:
-    outcomes = [run_faults(Scenario.of(seed)) for seed in range(150)]
+    outcomes = [run_faults(Scenario.of(seed)) for seed in range(200)]
     for what in ("published", "deliveries", "epochs", "joins", "faults"):
         assert sum(getattr(outcome, what) for outcome in outcomes) >= 60, what
     for what in ("gaps", "sweeps"):
@@ -43,7 +43,7 @@ def broken(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def first_failure(first: int = 0) -> Outcome:
-    return next(outcome for seed in range(first, 50) if (outcome := run_faults(Scenario.of(seed))).violations)
+    return next(outcome for seed in range(first, 400) if (outcome := run_faults(Scenario.of(seed))).violations)
 
 
 def test_what_fails_is_made_smaller_and_still_fails_in_the_same_way(monkeypatch: pytest.MonkeyPatch) -> None:
