@@ -7,11 +7,7 @@ import re
 import sys
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
-from types import ModuleType
 
-import sequencing.outbox
-import sequencing.regionlife
-import sequencing.steps
 from sequencing.outbox import FATES, Fate, Turn
 from sequencing.regionlife import REGION_LIFE, RegionEvent, RegionState
 from sequencing.states import Event, State
@@ -34,9 +30,9 @@ def diagram(table: Mapping[tuple[State, Event], State], starts: tuple[State, ...
     yield "```"
 
 
-def meanings(module: ModuleType, kind: type[StrEnum]) -> Iterator[str]:
+def meanings(kind: type[StrEnum]) -> Iterator[str]:
     """Yield the rows of a table: each member, and its docstring, or its value where it has none."""
-    source = inspect.getsource(module)
+    source = inspect.getsource(sys.modules[kind.__module__])
     yield from ("| | |", "|---|---|")
     for member in kind:
         documented = re.search(
@@ -46,27 +42,33 @@ def meanings(module: ModuleType, kind: type[StrEnum]) -> Iterator[str]:
         yield f"| `{member.name}` | {text} |"
 
 
+def section(
+    title: str,
+    states: type[StrEnum],
+    table: Mapping[tuple[State, Event], State],
+    starts: tuple[State, ...],
+    events: type[StrEnum],
+) -> Iterator[str]:
+    """Yield the lines of one table: what its states mean, a diagram, and what its events mean."""
+    yield f"## {title} (`{states.__module__.replace('.', '/')}.py`)\n"
+    yield from meanings(states)
+    yield ""
+    yield from diagram(table, starts)
+    yield ""
+    yield from meanings(events)
+
+
 def page() -> Iterator[str]:
     """Yield the lines of the page."""
+    starts = StepState.OPEN, StepState.WAITING, StepState.TRANSIT
     yield HEAD
-    yield "## The step of a region at a node (`sequencing/steps.py`)\n"
-    yield from meanings(sequencing.steps, StepState)
+    yield from section("The step of a region at a node", StepState, STEPS, starts, StepEvent)
     yield ""
-    yield from diagram(STEPS, (StepState.OPEN, StepState.WAITING, StepState.TRANSIT))
+    yield from section("The frame that a publisher has sent to a region", Fate, FATES, (Fate.NONE,), Turn)
     yield ""
-    yield from meanings(sequencing.steps, StepEvent)
-    yield "\n## The frame that a publisher has sent to a region (`sequencing/outbox.py`)\n"
-    yield from meanings(sequencing.outbox, Fate)
-    yield ""
-    yield from diagram(FATES, (Fate.NONE,))
-    yield ""
-    yield from meanings(sequencing.outbox, Turn)
-    yield "\n## The life of a region at a subscriber (`sequencing/regionlife.py`)\n"
-    yield from meanings(sequencing.regionlife, RegionState)
-    yield ""
-    yield from diagram(REGION_LIFE, (RegionState.NONE,))
-    yield ""
-    yield from meanings(sequencing.regionlife, RegionEvent)
+    yield from section(
+        "The life of a region at a subscriber", RegionState, REGION_LIFE, (RegionState.NONE,), RegionEvent
+    )
 
 
 if __name__ == "__main__":

@@ -156,7 +156,7 @@ class ControlStore:
         if not self.speaks(name, connection):
             return Heard.SUPERSEDED
         self._is_here(name, connection, now)
-        fresh = (self._without_place(regions)) - self.published
+        fresh = self._without_place(regions) - self.published
         if fresh:
             self.published |= fresh
             self._note("")
@@ -173,9 +173,9 @@ class ControlStore:
 
     def expect(self, overlaps: Iterable[Pair]) -> None:
         """Declare overlaps; they stay."""
-        if fresh := self.expected.union(overlaps):
-            self._asked += fresh != self.expected
-            self.expected = fresh
+        expected = self.expected.union(overlaps)
+        self._asked += expected != self.expected
+        self.expected = expected
 
     def doubt(self, node: str, run: str) -> None:
         """Note that a node has lost something in a run of its server."""
