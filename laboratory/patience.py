@@ -47,9 +47,12 @@ class Deadline:
     def look(self, counting_s_max: float = float("inf")) -> float:
         """Count the time since the last check, no more than ``counting_s_max`` of it; return the rest."""
         now = time.monotonic()
-        self.left_s -= min(now - self._looked_at, counting_s_max) / slowness()
+        self.left_s -= min(now - self._looked_at, counting_s_max) / self._slowness()
         self._looked_at = now
         return self.left_s
+
+    def _slowness(self) -> float:
+        return slowness()
 
 
 @lru_cache(maxsize=1)

@@ -18,12 +18,11 @@ from laboratory.chaos.presence import broken_presence, leaves_of_others
 from laboratory.chaos.resumes import broken_stays, live, orders, refused_positions
 from laboratory.chaos.states import keyed_frames, overtaken_states
 from laboratory.chaos.updates import early_updates
-from laboratory.simulation.judging import Drawn, Run, violations
+from laboratory.simulation.judging import Drawn, Run, is_in, violations
 from laboratory.simulation.server import regions_of
 from sequencing.checkers import judge
 from sequencing.keyed import Position
 from sequencing.names import PRESENT
-from sequencing.ready import Missing
 
 OF_WHAT_IS_LOST = "joint:"
 """Where nodes lose data, they may lose one copy of an event and keep another."""
@@ -245,12 +244,8 @@ def _losses(life: Life, drawn: Mapping[str, list[Drawn]], published_ms: Mapping[
         first, last = (places[0], places[-1]) if places else (len(of_region), len(of_region) - 1)
         end = len(of_region) if stayed else last + 1
         lost += sum(
-            each.event not in events and each.event not in by_others and not any(_is_in(each, gap) for gap in gaps)
+            each.event not in events and each.event not in by_others and not any(is_in(each, gap) for gap in gaps)
             for place, each in enumerate(of_region[:end])
             if place >= first or (published_ms.get(each.event, 0.0) > joined_ms and (places or stayed))
         )
     return lost
-
-
-def _is_in(each: Drawn, gap: Missing) -> bool:
-    return each.epoch == gap.epoch and gap.first <= each.number <= (gap.last or each.number)

@@ -12,22 +12,10 @@ from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
 from laboratory.chaos.notes import Life, Notes
-from laboratory.simulation.judging import Drawn
+from laboratory.simulation.judging import Drawn, is_in, sequence
 from laboratory.simulation.server import Delivered, Diary, State, regions_of
 from sequencing.checkers import DeliverySequence
 from sequencing.keyed import Position
-from sequencing.ready import Missing
-
-
-def sequence(name: str, deliveries: Sequence[Delivered]) -> DeliverySequence:
-    """Return deliveries as one subscriber's, for the judge of orders."""
-    events = [each for each in deliveries if each.event and not each.is_again]
-    return DeliverySequence(
-        name,
-        [each.event for each in events],
-        ["+".join(regions_of(each.event)) or each.region for each in events],
-        [each.sender for each in events],
-    )
 
 
 def live(session: Diary, life: Life) -> Diary:
@@ -114,7 +102,8 @@ def _broken(
         if item.event and item.event not in published_ms:
             yield f"integrity: {session.name} got {item.event}, which was never published"
             return
-        covered = _covered(order, item.missing) if item.missing is not None else [place_of[item.event]]
+        gap = item.missing
+        covered = [place_of[item.event]] if gap is None else [n for n, each in enumerate(order) if is_in(each, gap)]
         if not covered:
             continue
         if place is None:
@@ -140,14 +129,6 @@ def _broken(
         ]
         if missing:
             yield f"{who} never got {missing[:5]}, {len(missing)} in all"
-
-
-def _covered(order: Sequence[Drawn], gap: Missing) -> list[int]:
-    return [
-        place
-        for place, each in enumerate(order)
-        if each.epoch == gap.epoch and gap.first <= each.number <= (gap.last or each.number)
-    ]
 
 
 def _kind(life: Life, begin: Position | None) -> str:

@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from laboratory.simulation.network import KeyedFrame
-from laboratory.simulation.server import Diary, regions_of
+from laboratory.simulation.server import Delivered, Diary, regions_of
 from sequencing.checkers import DeliverySequence, judge
+from sequencing.ready import Missing
 
 
 class Drawn(NamedTuple):
@@ -58,18 +59,25 @@ def violations(run: Run) -> list[str]:
     return [what for check in checks for what in check(run)]
 
 
+def sequence(name: str, deliveries: Sequence[Delivered]) -> DeliverySequence:
+    """Return deliveries as one subscriber's, for the judge of orders."""
+    events = [each for each in deliveries if each.event and not each.is_again]
+    return DeliverySequence(
+        name,
+        [each.event for each in events],
+        ["+".join(regions_of(each.event)) or each.region for each in events],
+        [each.sender for each in events],
+    )
+
+
+def is_in(each: Drawn, gap: Missing) -> bool:
+    """Return whether an event of a region is one that a gap there announces."""
+    return each.epoch == gap.epoch and gap.first <= each.number <= (gap.last or each.number)
+
+
 def _order(run: Run) -> Iterator[str]:
     """Region order, overlap order, acyclicity of the union, and each publisher's own order."""
-    sequences = [
-        DeliverySequence(
-            session.name,
-            [delivered.event for delivered in handed],
-            ["+".join(regions_of(delivered.event)) or delivered.region for delivered in handed],
-            [delivered.sender for delivered in handed],
-        )
-        for session in run.sessions
-        for handed in ([each for each in session.deliveries if each.event and not each.is_again],)
-    ]
+    sequences = [sequence(session.name, session.deliveries) for session in run.sessions]
     order: dict[str, list[str]] = {}
     for session in run.sessions:
         order.setdefault(session.name.split("#")[0], []).extend(event for event, _ in session.published)
@@ -219,11 +227,7 @@ def _agreement(run: Run) -> Iterator[str]:
                 if item.is_again and covered[0] < end:
                     continue  # the copy in this region was in a gap, and another one came
                 if (gap := item.missing) is not None:
-                    covered = [
-                        index
-                        for index, each in enumerate(drawn)
-                        if each.epoch == gap.epoch and gap.first <= each.number <= (gap.last or each.number)
-                    ]
+                    covered = [index for index, each in enumerate(drawn) if is_in(each, gap)]
                     # Of an event of several regions, the copy in this one may be lost, and another one is kept.
                     covered = [index for index in covered if index >= end or not regions_of(drawn[index].event)]
                     there = [event for index in covered if (region, event := drawn[index].event) in run.kept]

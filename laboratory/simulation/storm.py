@@ -255,7 +255,6 @@ class Pause:
                 await self._broken.wait()
         except TimeoutError:
             return
-        self._broken.clear()
         raise Unreachable("broken off")
 
     def break_off(self) -> None:
@@ -426,11 +425,6 @@ class StormyOperator(MemoryNodeOperator):
         do = partial(super().perform, task, plan)
         fits = None if named is None else lambda: self._storm.run_of(task.node) == named
         return await self._storm.call(self._whose, task.node, do, self._pause, fits)
-
-    async def forget_publishers(self, plan: Plan, upto: int, living: AbstractSet[str]) -> None:
-        """See `NodeOperator.forget_publishers`."""
-        for node in self._storm.nodes.values():
-            node.forget_publishers([each for each in node.accepted_of if each[1] not in living], upto)
 
 
 def _name(end: str) -> str:
