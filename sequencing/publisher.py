@@ -487,17 +487,18 @@ class Publisher(Generic[Token]):
             self._note(state)
         return failed(states[0].name, frame, error)
 
-    def last_own(self, region: str) -> OpenFrame[Token] | None:
-        """Return what stands for the last event of a region that has no answer; None if there is none."""
+    def last_own(self, region: str) -> Sequence[OpenFrame[Token]] | None:
+        """Return what stands for the events of a region that have no answer; None if there are none."""
         state = self._regions.get(region)
-        if state is None:
-            return None
-        return state.frames[-1] if state.frames else state.taken
+        return _unanswered(state) or None if state is not None else None
 
-    def is_answered(self, region: str, event: OpenFrame[Token]) -> bool:
-        """Return whether what `last_own` has returned has its answer by now."""
-        state = self._regions[region]
-        return event is not state.taken and all(event is not frame for frame in state.frames)
+    def is_answered(self, region: str, events: Sequence[OpenFrame[Token]]) -> bool:
+        """Return whether what `last_own` has returned has its answers by now.
+
+        All of it: one of several regions may be given up before those that were published earlier.
+        """
+        waiting = {*map(id, _unanswered(self._regions[region]))}
+        return waiting.isdisjoint(map(id, events))
 
     def accepted_up_to(self, region: str) -> tuple[int, int]:
         """Return (epoch, number) of the last event of a region that its ingress has acknowledged, (0, 0) for none."""
@@ -643,3 +644,7 @@ class Publisher(Generic[Token]):
             else:
                 freed = self._wait.given_up(frame.run, events)
             self._go_on(freed)
+
+
+def _unanswered(state: Outbox[Token]) -> list[OpenFrame[Token]]:
+    return [*([state.taken] if state.taken is not None else ()), *state.frames]

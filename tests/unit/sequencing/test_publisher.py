@@ -958,3 +958,17 @@ def test_what_no_node_has_taken_is_not_uncertain_when_it_is_given_up() -> None:
     assert publisher.forgotten == 7
     [failed] = publisher.failed(["a"], under_way=UNDER_WAY, waiting=WAITING)
     assert failed == Resolved("a", ["a1"], error=WAITING)
+
+
+def test_what_was_published_before_is_not_answered_when_an_event_of_several_regions_behind_it_is_given_up() -> None:
+    publisher = assigned()
+    add(publisher, "a1")
+    publisher.add_joint(("a", "b"), b"1", False, 0, "both")
+    before = publisher.last_own("a")
+    assert before is not None
+    frames = publisher.take("n1")
+    publisher.failed(["b"], under_way=UNDER_WAY, waiting=WAITING)
+    assert numbered(frames) == [("a", 1, 1)]
+    assert not publisher.is_answered("a", before)
+    publisher.answered("n1", [ok(1, 1)])
+    assert publisher.is_answered("a", before)
