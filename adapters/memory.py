@@ -13,7 +13,7 @@ from adapters.leadership import RESUME_S
 from adapters.memorypresence import MemoryPresence
 from adapters.memoryupdates import MemoryUpdates
 from adapters.memoryworld import MemoryNode, MemoryWorld
-from adapters.network import Forgotten, UpdateUser
+from adapters.network import Forgotten, Sender, UpdateUser
 from sequencing.errors import (
     NoLeader,
     Superseded,
@@ -185,9 +185,9 @@ class MemoryNetwork:
         self._require_known()
         return self._open_world.listed()
 
-    def lane(self, node: str, plan: Plan) -> MemoryNode:
+    def lane(self, node: str, plan: Plan, sender: Sender | None = None) -> MemoryNode:
         """See `Network.lane`."""
-        return MemoryNode(self._open_world, node, self._name)
+        return MemoryNode(self._open_world, node, self._name, sender)
 
     def reader(self, node: str, plan: Plan) -> MemoryNode:
         """See `Network.reader`."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from adapters.background import keep_running
 from adapters.leadership import BLIND_MS, TTL_MS
 from adapters.manager import Manager
-from adapters.network import Answered, Found, Hidden, UpdateUser
+from adapters.network import Found, Hidden, Sender, UpdateUser
 from adapters.places import Position
 from adapters.presence import PresentInMemory
 from adapters.relay import Relays, RelayTask
@@ -222,9 +222,9 @@ class MemoryFaults:
 class MemoryNode:
     """One task's access to one node in memory."""
 
-    def __init__(self, world: MemoryWorld, name: str, of: str = "") -> None:
-        """``of``: the name of the connection that uses it, empty for a relay."""
-        self.name, self._of = name, of
+    def __init__(self, world: MemoryWorld, name: str, of: str = "", sender: Sender | None = None) -> None:
+        """``of``: the name of the connection that uses it, empty for a relay; ``sender``: its publishing."""
+        self.name, self._of, self._sender = name, of, sender
         self._world = world
         self._node = world.nodes[name]
         self._reads = NodeReads()
@@ -240,12 +240,10 @@ class MemoryNode:
         self._world.stepped(self._node)
         return answers
 
-    def offer(self, frames: Callable[[], Sequence[PublishedFrame]], told: Answered) -> bool:
-        """See `Lane.offer`: not here."""
-        return False
-
-    def break_off(self) -> None:
-        """See `Lane.break_off`."""
+    def offer(self, *, at_once: bool) -> None:
+        """See `Lane.offer`: everything is published by tasks here."""
+        if self._sender is not None:
+            self._sender.must_publish()
 
     async def transfer(self, source: str, frames: Sequence[LinkedFrame]) -> TransferAnswer:
         """See `LinkTarget.transfer`."""

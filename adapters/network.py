@@ -42,6 +42,28 @@ class Found(Protocol):
     def take(self, found: ReadResult) -> bool:
         """Take what was read; return whether there is room for more: if not, the `read` that waits is to return."""
 
+    def take_next(self, frame: StampedFrame, whole: Mapping[str, int]) -> bool:
+        """Take one frame, if there is room and it is one that the session has predicted; else `take` is to take it.
+
+        ``whole``: as in `ReadResult`.
+        """
+
+
+class Sender(Protocol):
+    """A connection's publishing at one node."""
+
+    limit_s: float
+    """For how long it waits for answers."""
+
+    def take(self) -> Sequence[PublishedFrame]:
+        """Return the frames of its next request; none if there are none, or if `Lane.publish` is to bring them."""
+
+    def answered(self, answers: Sequence[Answer], error: Exception | None) -> None:
+        """Take the answers to what was taken, or why there are none: then its outcome is unknown."""
+
+    def must_publish(self) -> None:
+        """Hear that nothing is taken here: `Lane.publish` is to bring it."""
+
 
 class Lane(Protocol):
     """One publisher's access to one ingress node; one request at a time."""
@@ -52,27 +74,22 @@ class Lane(Protocol):
     async def publish(self, frames: Sequence[PublishedFrame]) -> list[Answer]:
         """Offer frames; raises `NetworkError` if their outcome is unknown."""
 
-    def offer(self, frames: Callable[[], Sequence[PublishedFrame]], told: Answered) -> bool:
-        """As `publish`, without a task, if nothing is to be opened, found out or awaited first; otherwise return False.
+    def offer(self, *, at_once: bool) -> None:
+        """Have the `Sender` asked for frames, and these published without a task.
 
-        ``frames``: called if it can be; ``told``: called later, unless these were none.
+        ``at_once``: now, if nothing hinders it, and not together with what else is published in this round of the event
+        loop.
         """
-
-    def break_off(self) -> None:
-        """End an `offer` that takes too long: its outcome is unknown."""
 
     async def close(self) -> None:
         """Close the connection."""
 
 
-class Reader(Protocol):
-    """One subscriber's access to the egress streams of one node; one call at a time."""
+class Streams(Protocol):
+    """One task's access to the egress streams of one node; one call at a time."""
 
     def follow(self, plan: Plan) -> None:
         """From the next call on, talk to the node in the run that a plan names."""
-
-    async def interrupt(self) -> None:
-        """Break off a waiting `read` (`NetworkError`, or an empty result); the next call works as usual."""
 
     async def read(self, after: Mapping[str, Position], *, frames_max: int, block_ms: int | None) -> ReadResult:
         """Return frames after the given positions, at most ``frames_max`` per region, waiting up to ``block_ms``.
@@ -82,23 +99,30 @@ class Reader(Protocol):
         whether a blocked command has timed out. Of `Places`, a call costs what has changed in them since the last one.
         """
 
-    def tell(self, found: Found | None) -> None:
-        """Hand what comes while a `read` waits to somebody at once, if it can be, and not to the `read`."""
-
-    def hidden(self) -> Sequence[Hidden]:
-        """Return, once, the known places where this reader got forged events instead of the true ones."""
-
     async def newest(self, streams: Sequence[tuple[str, int]]) -> list[StampedFrame | None]:
         """Return the newest frame of each stream, (region, epoch), None for an empty one.
 
         The result is no older than anything that was read before.
         """
 
-    async def snapshots(self, regions: Sequence[tuple[str, int]]) -> dict[str, Snapshot] | None:
-        """Return the keys of regions that enter here, (region, epoch) each, as of one moment; None unless all do."""
-
     async def close(self) -> None:
         """Close the connection; a waiting read is broken off (`NetworkError`, or an empty result)."""
+
+
+class Reader(Streams, Protocol):
+    """One subscriber's access to the egress streams of one node."""
+
+    async def interrupt(self) -> None:
+        """Break off a waiting `read` (`NetworkError`, or an empty result); the next call works as usual."""
+
+    def tell(self, found: Found | None) -> None:
+        """Hand what comes while a `read` waits to somebody at once, if it can be, and not to the `read`."""
+
+    def hidden(self) -> Sequence[Hidden]:
+        """Return, once, the known places where this reader got forged events instead of the true ones."""
+
+    async def snapshots(self, regions: Sequence[tuple[str, int]]) -> dict[str, Snapshot] | None:
+        """Return the keys of regions that enter here, (region, epoch) each, as of one moment; None unless all do."""
 
 
 class UpdatePort(Protocol):
@@ -139,8 +163,9 @@ class Forgotten(GamecastError):
 class Network(Protocol):
     """A network as one connection sees it: the control plane, and access to the nodes."""
 
-    url: str
-    """The URL with which other connections join the same network."""
+    @property
+    def url(self) -> str:
+        """The URL with which other connections join the same network."""
 
     async def open(self) -> None:
         """Connect to the control plane.
@@ -217,8 +242,8 @@ class Network(Protocol):
     async def listed(self) -> Record | None:
         """Return the newest announced record with all regions and members, also where plans list none."""
 
-    def lane(self, node: str, plan: Plan) -> Lane:
-        """Return an access for publishing at a node."""
+    def lane(self, node: str, plan: Plan, sender: Sender | None = None) -> Lane:
+        """Return an access for publishing at a node; ``sender``: for `Lane.offer`."""
 
     def reader(self, node: str, plan: Plan) -> Reader:
         """Return an access for reading at a node."""

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from adapters.network import Network
 from adapters.redis.network import RedisNetwork
-from adapters.shared.network import SharedNetwork
+from adapters.redis.view import RedisView
 from gamecast.client.client import Client
 from gamecast.client.closing import CLOSE_S_MAX, close_until
 from gamecast.client.configuration import (
@@ -22,7 +22,7 @@ from gamecast.client.configuration import (
     WhenBehind,
     configured,
 )
-from gamecast.client.networks import network_of
+from gamecast.client.networks import access_to, network_of
 from sequencing.errors import NotConnected, UsageError
 
 
@@ -47,9 +47,9 @@ class Shared:
     def __init__(self, configuration: Configuration) -> None:
         """Use `share`."""
         self._configuration = configuration
-        network = network_of(configuration)
+        network = access_to(configuration)
         # Within a process there is nothing to share.
-        self._network = SharedNetwork(network) if isinstance(network, RedisNetwork) else None
+        self._network = network if isinstance(network, RedisNetwork) else None
         self._clients: set[Client] = set()
         """Those that are open. Held here: the application may have dropped one, and its tasks go on."""
         self._is_open = False
@@ -70,7 +70,12 @@ class Shared:
         self._was_opened = True
         try:
             if self._network is not None:
-                await self._network.open()
+                try:
+                    await self._network.open()
+                    self._network.stand_by()
+                except BaseException:
+                    await self._network.close()
+                    raise
         except BaseException:
             self._was_opened = False
             raise
@@ -96,7 +101,7 @@ class Shared:
 
         def view() -> Network:
             self._require_open()
-            return self._network.view() if self._network is not None else network_of(configuration)
+            return RedisView(self._network, is_alone=False) if self._network is not None else network_of(configuration)
 
         return Client(configuration, view, self._clients)
 

@@ -112,15 +112,7 @@ class NodeReads:
 
     def are_next(self, frames: Sequence[StampedFrame]) -> bool:
         """Return whether frames of one stream, which woke a blocked read, are certainly the next of all streams."""
-        if not any(frame.stamp.startswith(b"0,-") for frame in frames):
-            return True
-        last = max(map(_number, self._latest), default=0)
-        for frame in frames:
-            number = node_number(frame.stamp)
-            if number < 0 and -number != last + 1:
-                return False
-            last = abs(number)
-        return True
+        return are_next(frames, max(map(_number, self._latest), default=0))
 
     def found(self, streams: Mapping[str, int], frames: Sequence[StampedFrame], frames_max: int) -> ReadResult:
         """Return the result of a read; ``frames_max``: the most frames that it was to return of each stream."""
@@ -132,6 +124,21 @@ class NodeReads:
         if whole is not self._whole:
             self._whole = None
         return ReadResult(frames, whole)
+
+
+def are_next(frames: Sequence[StampedFrame], last: int = 0) -> bool:
+    """Return whether frames of one stream, which woke a blocked read, are certainly the next of all streams.
+
+    ``last``: the largest number that was read before, 0 where that is not known.
+    """
+    if not any(frame.stamp.startswith(b"0,-") for frame in frames):
+        return True
+    for frame in frames:
+        number = node_number(frame.stamp)
+        if number < 0 and -number != last + 1:
+            return False
+        last = abs(number)
+    return True
 
 
 def let_through(ahead: list[Numbered[Item]], cut: float) -> list[Numbered[Item]]:

@@ -159,6 +159,14 @@ class Outbox(Generic[Token]):
         self.sent = PublishedFrame(self.name, self.epoch, *of_publisher, body, frame.kind, frame.extras(body))
         return self.sent
 
+    def send_lone(self, publisher: str, opened: OpenFrame[Token]) -> PublishedFrame:
+        """Take a plain frame that is not in ``frames``, where nothing else is, and return it to be sent now."""
+        self.fate = after(FATES, self.fate, Turn.SEND)
+        self.taken = opened
+        of_publisher = publisher, self.incarnation, self.next, len(opened.tokens)
+        self.sent = PublishedFrame(self.name, self.epoch, *of_publisher, opened.body())
+        return self.sent
+
     def lose_answer(self) -> None:
         """Note that the answer to the frame in flight was lost."""
         self.fate = after(FATES, self.fate, Turn.LOSE_ANSWER)

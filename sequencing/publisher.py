@@ -9,7 +9,7 @@ What becomes of a frame, and when that is not known, is told in `sequencing.outb
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Generic
 
@@ -20,7 +20,7 @@ from sequencing.frames import CARRIES_EVENTS, FrameKind, PublishedFrame
 from sequencing.joint import is_set, set_name
 from sequencing.keyed import Condition, Named
 from sequencing.node import Answer, Verdict
-from sequencing.outbox import OpenFrame, Outbox, Token
+from sequencing.outbox import Fate, OpenFrame, Outbox, Token
 from sequencing.plan import Plan
 from sequencing.resolved import Resolved, failed, refusal
 from sequencing.together import enter_together, not_together
@@ -320,9 +320,9 @@ class Publisher(Generic[Token]):
         ready = self._ready.get(node)
         return sum(len((state.taken or state.frames[0]).tokens) for state in ready.values()) if ready else 0
 
-    def is_under_way(self, node: str) -> bool:
-        """Return whether a request to a node waits for its answers still."""
-        return node in self._in_flight
+    def under_way(self, node: str) -> Sequence[PublishedFrame]:
+        """Return the frames of the request to a node that waits for its answers still."""
+        return self._in_flight.get(node, ())
 
     def take(self, node: str) -> list[PublishedFrame]:
         """Return the frames of the next request to a node, at most one a region; the same again until answered."""
@@ -354,6 +354,48 @@ class Publisher(Generic[Token]):
             self._in_flight[node] = frames
         self._woken.discard(node)
         return frames
+
+    def take_lone(
+        self,
+        region: str,
+        payload: bytes,
+        binary: bool,
+        sent_at_ns: int,
+        token: Token,
+        may_go: Callable[[str], bool],
+    ) -> tuple[str, PublishedFrame] | None:
+        """`add` and `take` in one, of an event that nothing is in the way of; return its node and its frame.
+
+        None leaves all as it is: where something waits or is under way to its node, or if ``may_go``, asked with the
+        node, says no.
+        """
+        state = self._regions.get(region)
+        if state is None or state.node is None or state.fate is not Fate.NONE or state.frames or self._wait is not None:
+            return None
+        node = state.node
+        if node in self._in_flight or self._ready.get(node) or region in self.stale or region in self._doubtful:
+            return None
+        if not may_go(node):
+            return None
+        opened = OpenFrame(binary, payloads=[payload], sent_at_ns=[sent_at_ns], tokens=[token])
+        opened.payload_bytes = len(payload)
+        frame = state.send_lone(self.name, opened)
+        self._in_flight[node] = [frame]
+        self.buffered.events += 1
+        self.buffered.bytes += len(payload)
+        return node, frame
+
+    def answered_lone(self, node: str, answer: Answer) -> Resolved[Token] | None:
+        """As `answered`, of one frame of events that was accepted, where nothing follows from that; None leaves all."""
+        frames = self._in_flight.get(node, ())
+        if len(frames) != 1 or answer.verdict is not Verdict.OK or self._wait is not None:
+            return None
+        frame = frames[0]
+        state = self._regions[frame.region]
+        if state.sent is not frame or state.frames or frame.kind is not FrameKind.EVENTS or frame.extras.also:
+            return None
+        del self._in_flight[node]
+        return self._accepted(state, frame, answer)
 
     def unanswered(self, node: str) -> None:
         """Note that the answer to the frames under way to a node was lost: they may have been accepted."""
@@ -625,6 +667,18 @@ class Publisher(Generic[Token]):
             self._note(each)
         of_events = frame.region, taken.tokens, epoch, first
         return Resolved(*of_events, also=also, sent_at_ns=taken.sent_at_ns, payloads=taken.payloads)
+
+    def _accepted(self, state: Outbox[Token], frame: PublishedFrame, answer: Answer) -> Resolved[Token]:
+        """Report a frame of one region, with nothing behind it, that its ingress has accepted."""
+        taken = state.settle()
+        events = len(taken.tokens)
+        self.buffered.events -= events
+        self.buffered.bytes -= taken.payload_bytes
+        epoch, last = answer.numbers
+        state.next = frame.first + events
+        state.accepted = epoch, last
+        told = taken.sent_at_ns, taken.payloads
+        return Resolved(frame.region, taken.tokens, epoch, last - events + 1, None, (), *told)
 
     def _offer_again(self, states: Sequence[Outbox[Token]]) -> Resolved[Token] | None:
         """Offer a refused frame where the plan says; give it up if its regions have parted meanwhile."""

@@ -83,6 +83,8 @@ class Session(Generic[Token]):
         It returns the node instead of `Effects` that name it in ``publish``, and is bound here without a method of its
         own: a game server calls this far more often than anything else.
         """
+        self.publish_lone = self._publisher.take_lone
+        """Publish an event that nothing is in the way of: return its node, and the frame to send there; else None."""
         self.publish_keyed = self._publisher.add_keyed
         """The same for an event that names a key, or has conditions."""
         self.publish_joint = self._publisher.add_joint
@@ -188,9 +190,9 @@ class Session(Generic[Token]):
         """Return how many events a request to a node would carry now."""
         return self._publisher.waiting_events(node)
 
-    def is_in_flight(self, node: str) -> bool:
-        """Return whether a request to a node waits for its answers."""
-        return self._publisher.is_under_way(node)
+    def in_flight(self, node: str) -> Sequence[PublishedFrame]:
+        """Return the frames of the request to a node that waits for its answers; none if none does."""
+        return self._publisher.under_way(node)
 
     # What the application does.
 
@@ -256,6 +258,13 @@ class Session(Generic[Token]):
     def answered(self, node: str, answers: Sequence[Answer]) -> Effects[Token]:
         """Take a node's answers to the last request."""
         return self._published(self._publisher.answered(node, answers))
+
+    def answered_lone(self, node: str, answer: Answer) -> Resolved[Token] | None:
+        """As `answered`, of a request of one frame of events, if it was accepted and nothing else follows from that.
+
+        None: pass it to `answered`.
+        """
+        return self._publisher.answered_lone(node, answer)  # type: ignore[return-value] # of events, not of a marker
 
     def give_up(self, node: str, *, in_flight: GamecastError, waiting: GamecastError) -> Effects[Token]:
         """Fail what is buffered for a node; see `Publisher.give_up`."""

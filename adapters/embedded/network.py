@@ -105,6 +105,7 @@ class EmbeddedNetwork(RedisNetwork):
 
     async def close(self) -> None:
         """Stop the relays, then the servers."""
+        self._closing = True  # nothing is to be begun meanwhile
         try:
             if self._relays is not None:
                 await self._relays.stop()

@@ -91,11 +91,11 @@ class Overdue:
         self._due = math.inf
         self._timer: asyncio.TimerHandle | None = None
 
-    def begin(self) -> None:
-        """Note that a request is sent."""
-        self._due = self._loop.time() + self._after_s
-        if self._timer is None:
-            self._timer = self._loop.call_at(self._due, self._look)
+    def begin(self, after_s: float | None = None) -> None:
+        """Note that a request is sent; ``after_s``: until when its answer has to come, if not as said."""
+        self._due = self._loop.time() + (self._after_s if after_s is None else after_s)
+        if self._timer is None or self._due < self._timer.when():
+            self._set()
 
     def end(self) -> None:
         """Note that the request was answered, or given up."""
@@ -113,6 +113,11 @@ class Overdue:
         if self._due == math.inf:
             return
         if self._loop.time() < self._due:
-            self._timer = self._loop.call_at(self._due, self._look)
-            return
-        self._on_due()
+            self._set()
+        else:
+            self._on_due()
+
+    def _set(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_at(self._due, self._look)

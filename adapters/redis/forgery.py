@@ -20,10 +20,10 @@ from sequencing.frames import StampedFrame, parse_meta
 from sequencing.keyspace import NodeKeys
 
 KEPT = 32
-"""The maximum for each stream: with more pushes, it is read and compared."""
+"""A stream with so many pushes is compared, while others are read on."""
 
-KEPT_ASIDE = 4 * KEPT
-"""The same where a stream with `KEPT` is compared while others are read on."""
+KEPT_MAX = 4 * KEPT
+"""The maximum for each stream: with more pushes, all are read again."""
 
 ALL_KEPT_ASIDE = 2_048
 """The maximum for all streams there: beyond it, those with the oldest pushes are compared."""
@@ -51,7 +51,6 @@ class PushedFrames:
         self._floors: dict[bytes, int] = {}
         """The streams' state at the read before listening: later pushes of these events are late, and true."""
         self._reported: set[tuple[bytes, int]] = set()
-        self.kept_max = KEPT
         self.due: set[bytes] = set()
         """The streams that it is time to compare."""
         self._asked: set[bytes] = set()
@@ -88,7 +87,7 @@ class PushedFrames:
         frames[frame.last] = frame
         if len(frames) >= KEPT:
             self._is_due(key)
-            self.is_doubtful = self.is_doubtful or len(frames) >= self.kept_max
+            self.is_doubtful = self.is_doubtful or len(frames) >= KEPT_MAX
         elif self._count > ALL_KEPT_ASIDE:
             self._is_due(next((each for each in self._frames if each not in self._asked), key))
 
@@ -100,6 +99,10 @@ class PushedFrames:
         """Note a push with a number that was there before: if the two differ, one of them is forged."""
         if frame.last > self._floors.get(key, 0) and self._frames.get(key, {}).get(frame.last) != frame:
             self.is_doubtful = True
+
+    def ask_all(self) -> None:
+        """Have all streams compared of which anything was pushed."""
+        self.due.update(self._frames.keys() - self._asked)
 
     def take_due(self) -> list[tuple[bytes, list[StampedFrame]]]:
         """Return the streams that it is time to compare, each once, and what was pushed of each."""

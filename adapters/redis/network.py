@@ -1,7 +1,11 @@
 """A network whose control plane and sequencing nodes are in Redis.
 
 The control Redis has, under one hash tag, the data of `adapters.redis.control` and the registry of nodes. Each
-connection runs a leader candidate: no daemon is needed, but one may run as well.
+process runs a leader candidate: no daemon is needed, but one may run as well.
+
+A process reaches it by one `RedisNetwork` for any number of connections, or for one alone. Each of them has its own
+name, regions and guarantees, and sees the network by a `RedisView`. They share one access to the control Redis, one
+leader candidate, one reader of the news, and for each node one `Egress` and one `Ingress`.
 """
 
 from __future__ import annotations
@@ -9,23 +13,27 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 from adapters.background import keep_running
 from adapters.leadership import RESUME_S, Control, NodeOperator
 from adapters.manager import Manager
 from adapters.network import UpdateUser
-from adapters.redis.announced import Viewpoint, with_people
+from adapters.redis.announced import with_people
 from adapters.redis.control import RedisControl, new_box
 from adapters.redis.controlclient import ControlClient
+from adapters.redis.egress import Egress
+from adapters.redis.ingress import Ingress
 from adapters.redis.leadercontrol import LeaderControl
+from adapters.redis.news import News
 from adapters.redis.node import RedisNode
+from adapters.redis.together import Together, Turn, closed_error
 from adapters.urls import as_user_of
-from sequencing.errors import Superseded, superseded_message
 from sequencing.extras import first_missing
 from sequencing.listing import listed
 from sequencing.plan import Ordering, Plan
-from sequencing.record import Record
+from sequencing.record import Record, Request
 
 if TYPE_CHECKING:
     from adapters.redis.updates import HubPort, UpdateHub
@@ -38,7 +46,7 @@ _warned: set[str] = set()
 
 
 class RedisNetwork(ControlClient):
-    """One connection's view of a network in Redis. Implements `adapters.network.Network`."""
+    """The access of one process to a network in Redis."""
 
     def __init__(
         self,
@@ -55,17 +63,23 @@ class RedisNetwork(ControlClient):
         """
         self.url = url
         self._is_private = False
-        """Whether the servers end with this connection, so that no data outlives it."""
+        """Whether the servers end with this access, so that no data outlives it."""
         self._ordering: Ordering = ordering
         self._retention_events = retention_events
         self._resume_s = resume_s
         self._routes = routes or {}
-        super().__init__(self.way_to_control(), asyncio.Lock())
-        self._watch = self.way_to_control()
-        self._control.box = self._watch.box = new_box()
-        self._viewpoint = Viewpoint()
+        self.control, self.turn = self.way_to_control(), Turn()
+        self.control.box = new_box()
+        super().__init__(self.control, self.turn)
+        self.joins: Together[tuple[str, Request], bool] = Together(self.control.join, self.turn, "joins")
+        self.beats: Together[tuple[str, int, int], bool] = Together(self.control.beats, self.turn, "heartbeats")
+        self._news: News | None = None
+        self._egresses: dict[str, Egress] = {}
+        self._ingresses: dict[str, Ingress] = {}
+        self._updates: UpdateHub | None = None
         self._manager: Manager | None = None
         self._managing: asyncio.Task[None] | None = None
+        self._closing = False
 
     @property
     def cannot_lead(self) -> Exception | None:
@@ -73,38 +87,51 @@ class RedisNetwork(ControlClient):
         return self._manager.cannot_plan if self._manager is not None else None
 
     async def open(self) -> None:
-        """See `Network.open`.
+        """Connect to the control Redis; see `Network.open`.
 
         Logs a warning, once per process, about a control Redis that loses its data in a restart.
         """
         await super().open()
         if self.url in _warned or self._is_private:
             return
-        async with self._turn:
-            is_volatile = await self._control.is_volatile()
+        async with self.turn:
+            is_volatile = await self.control.is_volatile()
         if is_volatile:
             _warned.add(self.url)
             persistence.warning(
                 "the control Redis at %s does not keep its data (appendonly no): if it restarts, subscriptions, "
                 "positions and history are lost, and every connection ends with NetworkRestarted. Set `appendonly yes` "
                 "and `appendfsync always` there for more than a trial",
-                self._control.where,
+                self.control.where,
             )
 
     async def close(self) -> None:
-        """Stop leading, and close the connections to the control Redis."""
+        """Release everything; connections that are still open then fail with `NotConnected`."""
+        self._closing = True
+        await asyncio.gather(*(ingress.close() for ingress in self._ingresses.values()))
+        await asyncio.gather(*(egress.close() for egress in self._egresses.values()))
+        if self._updates is not None:
+            await self._updates.close()
+        if self._news is not None:
+            await self._news.close()
+        for together in (self.joins, self.beats):
+            await together.close()
         if self._manager is not None and self._managing is not None:
             await self._manager.stop()
             await self._managing
-        await self._watch.close()
-        await self._control.close()
+        await self.turn.close()
+        await self.control.close()
 
-    async def introduce(self, name: str) -> int:
-        """See `Network.introduce`. From now on this connection is a leader candidate, see `stand`."""
-        connection = await super().introduce(name)
-        self._viewpoint.belong_to(name, connection)
-        self.stand(self.way_to_leading())
-        return connection
+    def require_open(self) -> None:
+        """Raise `NotConnected` once this closes: a connection that it does not know of would begin something new."""
+        if self._closing:
+            raise closed_error()
+
+    def stand_by(self) -> None:
+        """Run the leader candidate of this process until `close`, if none runs."""
+        self.require_open()
+        if self._manager is None:
+            self.stand(self.way_to_leading())
 
     def stand(self, control: Control) -> None:
         """Run a leader candidate until `close`; of a network of several nodes, it leads only with the planner's extra.
@@ -120,32 +147,30 @@ class RedisNetwork(ControlClient):
 
         return RedisNodeOperator(self.url, retention_events=self._retention_events, routes=self._routes)
 
-    async def news(self, after: Plan | None, *, block_ms: int) -> list[Record]:
-        """See `Network.news`; of what others are granted in place, the connection may hear late."""
-        told = await self._watch.news(after, block_ms=block_ms, at_box=True)
-        if self._watch.superseded.pop(self._name, 0) > self._connection:
-            raise Superseded(superseded_message(self._name))
-        self._watch.superseded.clear()
-        return [self._viewpoint.record(each) for each in told]
+    @property
+    def news(self) -> News:
+        """What is announced, for all connections."""
+        self.require_open()
+        if self._news is None:
+            reading = self.way_to_control()
+            reading.box = self.control.box
+            self._news = News(reading)
+        return self._news
 
     async def listed(self) -> Record | None:
         """See `Network.listed`."""
-        async with self._turn:
-            record = await self._control.newest()
+        async with self.turn:
+            record = await self.control.newest()
             if record is None:
                 return None
             if not record.plan.sole:
-                return with_people(record, await self._control.standings())
-            interests = await self._control.interests()
-        node = self.lane(record.plan.sole, record.plan)
+                return with_people(record, await self.control.standings())
+            interests = await self.control.interests()
+        node = self.node(record.plan.sole, record.plan)
         try:
             return listed(record, interests, await node.begun(record.plan.epoch))
         finally:
             await node.close()
-
-    async def stop_watching(self) -> None:
-        """See `Network.stop_watching`."""
-        await self._watch.close()
 
     async def register_node(self, name: str, url: str, *, may_lose: bool = False) -> None:
         """See `LeaderControl.register_node`."""
@@ -155,23 +180,36 @@ class RedisNetwork(ControlClient):
         finally:
             await control.close()
 
-    def lane(self, node: str, plan: Plan) -> RedisNode:
-        """See `Network.lane`."""
-        return RedisNode(node, self._way_to(plan.nodes[node] or self.url), plan, self.report_loss)
+    def node(self, name: str, plan: Plan) -> RedisNode:
+        """Return an access to a node, for one task."""
+        return RedisNode(name, self._way_to(plan.nodes[name] or self.url), plan, self.report_loss)
 
-    def reader(self, node: str, plan: Plan) -> RedisNode:
-        """See `Network.reader`."""
-        return self.lane(node, plan)
+    def reader(self, name: str, plan: Plan) -> RedisNode:
+        """Return an access to what a node has, for one who waits for nothing."""
+        return self.node(name, plan)
+
+    def egress(self, name: str, plan: Plan) -> Egress:
+        """Return the reading at a node, for all connections."""
+        self.require_open()
+        if name not in self._egresses:
+            self._egresses[name] = Egress(partial(self.node, name, plan), name, plan)
+        return self._egresses[name]
+
+    def ingress(self, name: str, plan: Plan) -> Ingress:
+        """Return the publishing at a node, for all connections."""
+        self.require_open()
+        if name not in self._ingresses:
+            self._ingresses[name] = Ingress(self.node(name, plan), plan)
+        return self._ingresses[name]
 
     def updates(self, user: UpdateUser) -> HubPort:
-        """See `Network.updates`."""
-        return self.update_hub().port(user, owns_hub=True)
+        """Return one connection's access to the updates at all nodes."""
+        self.require_open()
+        if self._updates is None:
+            from adapters.redis.updates import UpdateHub  # only who uses updates needs it
 
-    def update_hub(self) -> UpdateHub:
-        """Return an access to the updates at all nodes, for any number of connections."""
-        from adapters.redis.updates import UpdateHub  # only who uses updates needs it
-
-        return UpdateHub(lambda url: self._way_to(url or self.url))
+            self._updates = UpdateHub(lambda url: self._way_to(url or self.url))
+        return self._updates.port(user)
 
     def way_to_control(self) -> RedisControl:
         """Return an access to the control Redis, for one task."""

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from itertools import chain
 from typing import Any
 
-from adapters.network import Answered, Found, Hidden
+from adapters.network import Answered
 from adapters.places import Position
 from adapters.redis.connection import RedisConnection, Script
 from adapters.redis.evidence import Evidence
-from adapters.redis.forgery import KEPT, KEPT_ASIDE, Forged, PushedFrames, range_of
-from adapters.redis.pushes import Pushes, next_of
 from adapters.redis.rows import pairs, read_begun
 from adapters.redis.streamsread import StreamsRead, frames_of
-from sequencing.cut import NodeReads, ReadResult
-from sequencing.errors import NetworkError, NotAllowed, OtherSideError, PlanError, Unreachable
+from sequencing.cut import ReadResult, are_next, without_cut_short
+from sequencing.errors import NetworkError, NotAllowed, PlanError
 from sequencing.frames import UNKNOWN_END, LinkedFrame, PublishedFrame, StampedFrame
 from sequencing.keyed import NO_EXTRAS, Heads, Snapshot, head_text
 from sequencing.keyspace import NodeKeys, encode_step, link_words, linked_of
@@ -56,10 +53,6 @@ OPEN_BYTES_MAX = 4 * 1024 * 1024
 PUBLISHERS_MAX = 1000
 """How many of them are looked at, and forgotten, at once."""
 
-
-FORGED = "a forged event was delivered in their place"
-GIVEN_AGAIN = "the node lost these events after they were delivered, and may have given their numbers to others"
-
 OnLoss = Callable[[str, str, str, int], Awaitable[None]]
 
 
@@ -73,79 +66,60 @@ class RedisNode:
         and the epoch with which the network began that lost it.
         """
         self.name = name
-        self._keys = NodeKeys(name)
-        self._connection = RedisConnection(url, name)
+        self.keys = NodeKeys(name)
+        self.connection = RedisConnection(url, name)
         self._on_loss = on_loss
-        self._evidence = Evidence(self._keys)
-        self._connection.missing = self._evidence.missing
+        self.evidence = Evidence(self.keys)
+        self.connection.missing = self.evidence.missing
         if on_loss is not None:
-            self._connection.on_loss = self._report
-        self._reads = NodeReads()
-        self._reading: StreamsRead | None = None
-        self.client: int | None = None
-        """By what `unblock` knows the connection that `read_streams` waits on."""
-        self._client_of = 0
+            self.connection.on_loss = self._report
         self._first_epoch = plan.first_epoch if plan is not None else 0
         self.follow(plan)
-        self._pushes = Pushes(url)
-        self._pushed_frames = PushedFrames(name)
-        self._pushed_in = ""
-        """The run of the server in which they were pushed."""
-        self._forged: list[Forged] = []
         self._only_watches = False
         """Whether its user may not write, as one who records."""
-        self._caught_up: Mapping[Any, Position] | None = None
-        """After what a look, since there is listening, has found all, and what was pushed since is the next."""
-        self._last_of: dict[bytes, int] | None = None
-        """Channel → the last event that is known there."""
-        self._found: Found | None = None
-        self._before_the_rest: list[StampedFrame] | None = None
-        """What was pushed, where only a look can tell what comes next."""
-        silent = () if self._connection.has_channels else (self._keys.node,)
-        self._step_keys = (self._keys.node, self._keys.steps, self._keys.counters, self._keys.publishers, *silent)
+        silent = () if self.connection.has_channels else (self.keys.node,)
+        self._step_keys = (self.keys.node, self.keys.steps, self.keys.counters, self.keys.publishers, *silent)
 
     def follow(self, plan: Plan | None) -> None:
         """Speak to the node in the run that a plan names, if it names one, from the next call on."""
-        self._connection.run_wanted = plan.runs.get(self.name, "") if plan is not None else ""
+        self.connection.run_wanted = plan.runs.get(self.name, "") if plan is not None else ""
         if plan is not None and plan.first_epoch != self._first_epoch:
             self._first_epoch = plan.first_epoch
-            self._evidence.forget()  # it is of a network that was here before
+            self.evidence.forget()  # it is of a network that was here before
 
     async def ping(self) -> None:
         """Reach the server; raises `NetworkError` or `OtherSideError`."""
-        await self._connection.call("PING")
+        await self.connection.call("PING")
 
     async def publish(self, frames: Sequence[PublishedFrame]) -> list[Answer]:
         """Run the step for published frames."""
-        return self._answers(frames, await self._connection.run(STEP, self._step_keys, *_arguments(frames)))
+        return self._answers(frames, await self.connection.run(STEP, self._step_keys, *_arguments(frames)))
 
-    def offer(self, frames: Callable[[], Sequence[PublishedFrame]], told: Answered) -> bool:
-        """See `Lane.offer`."""
-        connection = self._connection
-        if not connection.can_run(STEP):
-            return False
-        offered = frames()
-        if offered:
+    def can_publish_at_once(self) -> bool:
+        """Return whether nothing is to be opened or found out before `publish_at_once`."""
+        return self.connection.can_run(STEP)
 
-            def answered(reply: Any, error: Exception | None) -> None:
-                answers: Sequence[Answer] = ()
-                try:
-                    if error is None:
-                        answers = self._answers(offered, reply)
-                except (ValueError, AttributeError, TypeError) as wrong:
-                    error = NetworkError(f"node {self.name!r} has answered what no node does: {wrong!r}")
-                told(answers, error)
+    def publish_at_once(self, frames: Sequence[PublishedFrame], told: Answered) -> None:
+        """As `publish`, without a task."""
 
-            connection.run_at_once(STEP, self._step_keys, _arguments(offered), answered)
-        return True
+        def answered(reply: Any, error: Exception | None) -> None:
+            answers: Sequence[Answer] = ()
+            try:
+                if error is None:
+                    answers = self._answers(frames, reply)
+            except (ValueError, AttributeError, TypeError) as wrong:
+                error = NetworkError(f"node {self.name!r} has answered what no node does: {wrong!r}")
+            told(answers, error)
+
+        self.connection.run_at_once(STEP, self._step_keys, _arguments(frames), answered)
 
     def break_off(self) -> None:
-        """See `Lane.break_off`."""
-        self._connection.break_off()
+        """End a request that takes too long: its outcome is unknown."""
+        self.connection.break_off()
 
     def _answers(self, frames: Sequence[PublishedFrame], reply: Any) -> list[Answer]:
         answers = [Answer.decode(each) for each in reply]
-        accepted = self._evidence.accepted
+        accepted = self.evidence.accepted
         for frame, answer in zip(frames, answers, strict=True):
             if answer.verdict in (Verdict.OK, Verdict.SEEN):
                 accepted(frame, answer.numbers)
@@ -156,208 +130,17 @@ class RedisNode:
         arguments: list[Any] = ["transfer", source]
         for linked in frames:
             arguments += (linked.sequence, *link_words(linked).values())
-        verdict, accepted = await self._connection.run(STEP, self._step_keys, *arguments)
+        verdict, accepted = await self.connection.run(STEP, self._step_keys, *arguments)
         return TransferAnswer(TransferVerdict(verdict.decode()), int(accepted))
 
-    async def read(self, after: Mapping[str, Position], *, frames_max: int, block_ms: int | None) -> ReadResult:
-        """Read egress streams; see `Reader.read`."""
-        reading = self._turned_to(after)
-        self._evidence.narrow(reading.streams.items())
-        waits = block_ms is not None and self._reads.may_wait(reading.streams)
-        pushes, listens = self._pushes, None
-        if block_ms is not None and self._connection.may_listen:
-            listens, has_looked = await self._go_on_listening(reading, after, is_whole=self._reads.is_whole)
-            waits = bool(listens) if has_looked else waits
-            if waits and listens and self._caught_up is after:
-                frames = await self._pushed(reading, block_ms)
-                if frames:
-                    pushes.found(len(frames), waited=True)
-                    return self._reads.found(reading.streams, frames, len(frames) + 1)
-                waits = False  # it has waited, and listening may have ended with that
-            waits = waits and not pushes.is_on
-        await self._compare_pushed()
-        frames = await self._read_together(reading, frames_max, block_ms if waits else None, self._reads)
-        pushes.found(len(frames), waited=waits)
-        self._caught_up, self._last_of = after if listens is not None and pushes.is_on else None, None
-        return self._reads.found(reading.streams, frames, frames_max)
+    async def read(self, after: Mapping[Any, Position], *, frames_max: int, block_ms: int | None) -> ReadResult:
+        """Read egress streams on this connection; see `Reader.read`."""
+        reading = StreamsRead(self.keys, after, self.evidence)
+        self.evidence.narrow(reading.streams.items())
+        frames = await self.read_together(reading, frames_max, block_ms)
+        return ReadResult(frames, without_cut_short(reading.streams, frames, frames_max))
 
-    async def _go_on_listening(
-        self, reading: StreamsRead, after: Mapping[Any, Position], *, is_whole: bool
-    ) -> tuple[bool | None, bool]:
-        """Listen to streams, if it is time for that; see `Pushes.listens` for the first result.
-
-        ``is_whole``: whether the last read was complete. The second result: whether the streams that are new were
-        looked at alone, because nothing was missed of the others.
-        """
-        pushes = self._pushes
-        knew = pushes.is_on and self._caught_up is after and is_whole
-        turned = reading.take_turned()
-        if turned:
-            pushes.turned()
-        try:
-            listens = await pushes.listens(reading.places, turned)
-        except Unreachable:
-            self._caught_up = None  # by the streams that turned, but were not looked at
-            raise
-        if not (knew and turned and listens is not None):
-            return listens, False
-        self._caught_up = None
-        # Meanwhile listening may have ended, as it does after a pause.
-        listens = await self._have_nothing_new(reading, turned) and pushes.is_on
-        self._caught_up = after if listens else None
-        return listens, True
-
-    async def _compare_pushed(self) -> None:
-        """Compare what was pushed with what the streams have: before they are read again."""
-        if self._pushed_frames:
-            if await self._connection.is_in(self._pushed_in):
-                self._forged += await self._pushed_frames.compare(self._connection.pipeline)
-                if self._pushed_frames.are_forged:
-                    self._pushes.refuse()  # and read from now on
-            else:
-                self._pushed_frames.forget()
-
-    def hidden(self) -> list[Hidden]:
-        """See `Reader.hidden`."""
-        if not self._forged and not self._evidence.given_again:
-            return []
-        hidden = [Hidden(*place, FORGED) for place in self._forged]
-        hidden += [Hidden(*place, GIVEN_AGAIN) for place in self._evidence.given_again]
-        self._forged, self._evidence.given_again = [], []
-        return hidden
-
-    async def _have_nothing_new(self, reading: StreamsRead, turned: Iterable[bytes]) -> bool:
-        """Return whether nothing has come in the new ones of some streams before their pushes.
-
-        Then pushes go on where they were: a join does not cost a read of all streams.
-        """
-        new = {key: place for key in turned if (place := reading.position(key)) is not None}
-        if not new:
-            return True
-        ids = (f"{epoch}-{last}" for epoch, last in new.values())
-        if await self._connection.call("XREAD", "COUNT", 1, "STREAMS", *new, *ids):
-            return False
-        if self._last_of is not None:
-            for key, (_, last) in new.items():
-                self._last_of[key] = last
-                self._pushed_frames.begin_also(key, last)
-        return True
-
-    async def _pushed(self, reading: StreamsRead, block_ms: int | None) -> list[StampedFrame]:
-        """Return what is pushed next, waiting for it; nothing if only a look can tell what there is.
-
-        None: return what was pushed until now, without waiting for more.
-        """
-        if self._last_of is None:
-            self._last_of = reading.last_of()
-            self._pushed_frames.begin(self._last_of)
-        pushes, self._before_the_rest = self._pushes, None  # what a wait that was broken off has left is read again
-        while True:
-            come = await (pushes.next(block_ms / 1000) if block_ms is not None else pushes.look())
-            if self._before_the_rest is not None:
-                frames, self._before_the_rest = self._before_the_rest, None
-                if come:
-                    self._caught_up = None  # a read finds these again
-                return frames
-            if come is None:
-                return []
-            frames, are_all = next_of(come, reading.places, self._last_of, self._pushed_frames)
-            if not are_all:
-                self._caught_up = None
-            if frames or not are_all or block_ms is None:
-                self._pushed_in = self._connection.found_run
-                reading.moved(frames)
-                return frames
-
-    def tell(self, found: Found | None) -> None:
-        """See `Reader.tell`."""
-        self._found = found
-        self._pushes.on_come = self._hand_over if found is not None else None
-        self._pushed_frames.kept_max = KEPT_ASIDE if found is not None else KEPT
-
-    def _hand_over(self) -> bool:
-        """Hand on what was pushed while a `read` waits for it; return False if that is the `read`'s own."""
-        reading, last_of, found = self._reading, self._last_of, self._found
-        if reading is None or last_of is None or found is None or not found.has_room():
-            return False
-        if self._before_the_rest is not None:
-            return False  # the `read` has not returned it yet
-        frames, are_all = next_of(self._pushes.take_come(), reading.places, last_of, self._pushed_frames)
-        self._pushed_in = self._connection.found_run
-        reading.moved(frames)
-        if not are_all:
-            self._caught_up, self._before_the_rest = None, frames
-            self._pushes.return_now()
-        elif frames:
-            self._pushes.found(len(frames), waited=True)
-            if not found.take(self._reads.found(reading.streams, frames, len(frames) + 1)):
-                self._before_the_rest = []
-                self._pushes.return_now()
-        if self._pushed_frames.due:
-            self._compare_aside()
-        return True
-
-    def _compare_aside(self) -> None:
-        """Compare streams of which much was pushed, while a `read` waits for more."""
-        connection, pushed = self._connection, self._pushed_frames
-        if connection.found_run != self._pushed_in:
-            return
-        due = pushed.take_due()
-
-        def compared(answers: list[Any]) -> None:
-            if not answers:
-                pushed.not_compared(key for key, _ in due)
-            for (key, frames), entries in zip(due, answers, strict=False):
-                if isinstance(entries, Exception) or not pushed.confirm(key, frames, entries):
-                    self._before_the_rest = self._before_the_rest or []
-                    self._caught_up = None
-                    self._pushes.return_now()
-
-        connection.ask_at_once([range_of(key, frames) for key, frames in due], compared)
-
-    async def read_streams(
-        self, after: Mapping[tuple[str, int], Position], *, frames_max: int, block_ms: int | None
-    ) -> list[StampedFrame]:
-        """Read egress streams, (region, epoch) each, after positions; see `client` and `Reader.read`."""
-        if self._client_of != self._connection.opened or not self._client_of:
-            self.client = None
-            with suppress(OtherSideError):  # who may not know it does without
-                self.client = int(await self._connection.call("CLIENT", "ID"))
-            self._client_of = self._connection.opened
-        reading = self._turned_to(after)
-        self._evidence.narrow(reading.streams.keys())
-        pushes, listens = self._pushes, None
-        if self._connection.may_listen:
-            listens, _ = await self._go_on_listening(reading, after, is_whole=True)
-            if listens and self._caught_up is after:
-                frames = await self._pushed(reading, block_ms)
-                if frames or (self._caught_up is after and pushes.is_on):
-                    pushes.found(len(frames), waited=block_ms is not None)
-                    return frames
-        await self._compare_pushed()
-        waits = block_ms is not None and not pushes.is_on
-        frames = await self._read_together(reading, frames_max, block_ms if waits else None, NodeReads())
-        pushes.found(len(frames), waited=waits)
-        found = Counter((frame.region, frame.epoch) for frame in frames)
-        is_whole = max(found.values(), default=0) < frames_max
-        self._caught_up, self._last_of = after if listens is not None and pushes.is_on and is_whole else None, None
-        return frames
-
-    def break_off_pushes(self) -> bool:
-        """Have a `read_streams` that waits for pushes return; False when none does."""
-        is_waiting = self._pushes.is_waiting
-        self._pushes.interrupt()
-        return is_waiting
-
-    def _turned_to(self, after: Mapping[Any, Position]) -> StreamsRead:
-        """Return the reading of some streams: the last one, if it goes on."""
-        if self._reading is None or not self._reading.goes_on(after):
-            self._reading = StreamsRead(self._keys, after, self._evidence)
-        return self._reading
-
-    async def _read_together(
-        self, reading: StreamsRead, frames_max: int, block_ms: int | None, looks: NodeReads
-    ) -> list[StampedFrame]:
+    async def read_together(self, reading: StreamsRead, frames_max: int, block_ms: int | None) -> list[StampedFrame]:
         """Return what streams have: all that there is in one moment, but for ``frames_max``.
 
         A read that waits is answered with the stream that woke it, see `sequencing.cut`.
@@ -365,35 +148,28 @@ class RedisNode:
         if block_ms is not None:
             reply = await self._copied_reply(reading.command(frames_max, block_ms))
             frames = reading.frames_in(reply)
-            if reading.is_single or not reply or len(reply) > 1 or looks.are_next(frames):
+            if reading.is_single or not reply or len(reply) > 1 or are_next(frames):
                 return frames
         return reading.frames_in(await self._copied_reply(reading.command(frames_max, None)))
 
     async def _copied_reply(self, command: bytes) -> Any:
         """Return what a command reads, once it is copied: a new master would give its numbers to other events."""
-        reply = await self._connection.call_packed(command)
+        reply = await self.connection.call_packed(command)
         if reply:
             await self.copied()
         return reply
 
     async def unblock(self, client: int) -> bool:
-        """Have a `read_streams` of another connection to this node, which waits, return; False when none waits."""
-        return bool(await self._connection.call("CLIENT", "UNBLOCK", client))
-
-    async def interrupt(self) -> None:
-        """See `Reader.interrupt`: the connection is dropped, for a command in flight cannot be taken back."""
-        if self._pushes.is_waiting:
-            self._pushes.interrupt()
-        else:
-            await self._connection.close()
+        """Have a read of another connection to this node, which waits, return; False when none waits."""
+        return bool(await self.connection.call("CLIENT", "UNBLOCK", client))
 
     async def newest(self, streams: Sequence[tuple[str, int]]) -> list[StampedFrame | None]:
         """Return the newest frame of each egress stream, (region, epoch), None of an empty one."""
         found: list[StampedFrame | None] = []
         for start in range(0, len(streams), NEWEST_MAX):
             some = streams[start : start + NEWEST_MAX]
-            replies = await self._connection.pipeline(
-                [("XREVRANGE", self._keys.egress(epoch, region), "+", "-", "COUNT", 1) for region, epoch in some]
+            replies = await self.connection.pipeline(
+                [("XREVRANGE", self.keys.egress(epoch, region), "+", "-", "COUNT", 1) for region, epoch in some]
             )
             for (region, _), entries in zip(some, replies, strict=True):
                 found += frames_of(region, entries) or [None]
@@ -402,8 +178,8 @@ class RedisNode:
 
     async def read_link(self, target: str, after: int, *, frames_max: int, block_ms: int) -> list[LinkedFrame]:
         """Read the link towards ``target`` after a link sequence, waiting up to ``block_ms``."""
-        key = self._keys.link(target)
-        reply = await self._connection.call(
+        key = self.keys.link(target)
+        reply = await self.connection.call(
             "XREAD", "COUNT", frames_max, "BLOCK", block_ms, "STREAMS", key, f"{after}-{2**64 - 1}"
         )
         return [
@@ -414,46 +190,46 @@ class RedisNode:
 
     async def copied(self) -> None:
         """See `LinkSource.copied`; call it in the step in which the last answer has come."""
-        if not self._connection.waits:
+        if not self.connection.waits:
             return
         if not self._only_watches:
             try:
-                await self._connection.copied(("HSET", self._keys.counters, COPIED, 1))
+                await self.connection.copied(("HSET", self.keys.counters, COPIED, 1))
             except NotAllowed:
                 self._only_watches = True  # what was read is read again, on another connection
             else:
                 return
         # Before Redis 7.2, WAIT speaks of all that was there at the last command.
-        await self._connection.copied(("PING",))
+        await self.connection.copied(("PING",))
 
     async def acknowledge(self, target: str, accepted: int) -> None:
         """Trim from the link what its target has accepted."""
-        await self._connection.call("XTRIM", self._keys.link(target), "MINID", "=", f"{accepted + 1}-0")
+        await self.connection.call("XTRIM", self.keys.link(target), "MINID", "=", f"{accepted + 1}-0")
 
     @property
     def opened(self) -> int:
         """See `LinkSource.opened`."""
-        return self._connection.opened
+        return self.connection.opened
 
     async def sent(self, target: str) -> tuple[int, int]:
         """See `LinkSource.sent`."""
-        first, [last] = await self._connection.pipeline(
+        first, [last] = await self.connection.pipeline(
             [
-                ("XRANGE", self._keys.link(target), "-", "+", "COUNT", 1),
-                ("HMGET", self._keys.counters, f"o {target}"),
+                ("XRANGE", self.keys.link(target), "-", "+", "COUNT", 1),
+                ("HMGET", self.keys.counters, f"o {target}"),
             ]
         )
         return int(last or 0), int(first[0][0].partition(b"-")[0]) if first else 0
 
     async def taken(self, source: str) -> int:
         """See `LinkTarget.taken`."""
-        [taken] = await self._connection.call("HMGET", self._keys.counters, f"i {source}")
+        [taken] = await self.connection.call("HMGET", self.keys.counters, f"i {source}")
         return int(taken or 0)
 
     async def report_loss(self, lost: str) -> None:
         """See `LinkSource.report_loss`."""
-        if not self._connection.run_wanted:
-            await self._report(self._connection.found_run, lost)
+        if not self.connection.run_wanted:
+            await self._report(self.connection.found_run, lost)
 
     async def _report(self, run: str, lost: str) -> None:
         if self._on_loss is not None:
@@ -462,14 +238,14 @@ class RedisNode:
     async def link_tails(self, targets: Iterable[str]) -> dict[str, int]:
         """Return the sequence of the newest frame of each link that holds any."""
         asked = list(targets)
-        newest = [("XREVRANGE", self._keys.link(target), "+", "-", "COUNT", 1) for target in asked]
-        replies = zip(asked, await self._connection.pipeline(newest), strict=True)
+        newest = [("XREVRANGE", self.keys.link(target), "+", "-", "COUNT", 1) for target in asked]
+        replies = zip(asked, await self.connection.pipeline(newest), strict=True)
         return {target: int(entry_id.partition(b"-")[0]) for target, found in replies for entry_id, _ in found}
 
     async def are_acknowledged(self, links: Iterable[tuple[str, int]]) -> bool:
         """Return whether the targets of links have accepted all up to a link sequence each."""
-        oldest = [("XRANGE", self._keys.link(target), "-", tail, "COUNT", 1) for target, tail in links]
-        return not any(await self._connection.pipeline(oldest))
+        oldest = [("XRANGE", self.keys.link(target), "-", tail, "COUNT", 1) for target, tail in links]
+        return not any(await self.connection.pipeline(oldest))
 
     async def install(self, plan: Plan, retention_events: int) -> None:
         """Install this node's steps of a plan; raises `PlanError` when a later plan is installed already.
@@ -493,26 +269,26 @@ class RedisNode:
     async def begin_any(self, plan: Plan, retention_events: int) -> bool:
         """Begin whatever region of a plan's epoch is published to; False when a later plan is installed already."""
         arguments = "any", plan.epoch, plan.version, retention_events
-        return bool(await self._connection.run(INSTALL, self._step_keys, *arguments))
+        return bool(await self.connection.run(INSTALL, self._step_keys, *arguments))
 
     async def begin_no_more(self, epoch: int) -> frozenset[str]:
         """Begin only the regions of installed steps; return those that have begun in an epoch."""
-        await self._connection.run(INSTALL, self._step_keys, "no more")
+        await self.connection.run(INSTALL, self._step_keys, "no more")
         return await self.begun(epoch)
 
     async def begun(self, epoch: int) -> frozenset[str]:
         """Return the regions that have a step in an epoch."""
-        return await read_begun(self._connection.call, self._keys.steps, epoch)
+        return await read_begun(self.connection.call, self.keys.steps, epoch)
 
     async def close_ingresses(self, regions: Sequence[tuple[str, int, int]]) -> list[Answer]:
         """Close ingresses; (region, epoch, following epoch) each."""
-        answers = await self._connection.run(STEP, self._step_keys, "close", *chain.from_iterable(regions))
+        answers = await self.connection.run(STEP, self._step_keys, "close", *chain.from_iterable(regions))
         return [Answer.decode(answer) for answer in answers]
 
     async def accepted(self, regions: Iterable[str]) -> dict[str, dict[str, Accepted]]:
         """Return what was accepted last of each publisher of some regions."""
         found: dict[str, dict[str, Accepted]] = {region: {} for region in regions}
-        flat = await self._connection.call("HGETALL", self._keys.publishers)
+        flat = await self.connection.call("HGETALL", self.keys.publishers)
         for field, value in zip(flat[::2], flat[1::2], strict=True):
             region, _, publisher = field.decode().partition("\n")
             if region in found:
@@ -521,14 +297,14 @@ class RedisNode:
 
     async def heads(self, regions: Iterable[str]) -> dict[str, Heads]:
         """Return the heads of the keys of some regions, of those whose events have named some."""
-        keyed = await self._connection.call("HGETALL", self._keys.keyed)
+        keyed = await self.connection.call("HGETALL", self.keys.keyed)
         since = {region.decode(errors="replace"): epochs for region, epochs in pairs(keyed)}
         found: dict[str, Heads] = {}
         for region in regions:
             if (epochs := _two_numbers(since.get(region))) is None:
                 continue
-            heads, values = await self._connection.pipeline(
-                [("HGETALL", self._keys.heads(region)), ("HGETALL", self._keys.values(region))]
+            heads, values = await self.connection.pipeline(
+                [("HGETALL", self.keys.heads(region)), ("HGETALL", self.keys.values(region))]
             )
             found[region] = _heads(epochs, heads, values)
         return found
@@ -536,7 +312,7 @@ class RedisNode:
     async def snapshots(self, regions: Sequence[tuple[str, int]]) -> dict[str, Snapshot] | None:
         """See `Node.snapshots`. In a transaction, not a script: of many keys, a script takes the server ten times as
         long."""
-        keys, asked = self._keys, list[tuple[Any, ...]]()
+        keys, asked = self.keys, list[tuple[Any, ...]]()
         for region, epoch in regions:
             asked += (
                 ("HGET", keys.steps, f"{epoch} {region}"),
@@ -546,7 +322,7 @@ class RedisNode:
                 ("HGETALL", keys.values(region)),
             )
         commands = [("MULTI",), ("HGET", keys.node, "any"), *asked, ("EXEC",)]
-        *_, (any_epoch, *answers) = await self._connection.pipeline(commands)
+        *_, (any_epoch, *answers) = await self.connection.pipeline(commands)
         await self.copied()
         found: dict[str, Snapshot] = {}
         for place, (region, epoch) in enumerate(regions):
@@ -574,10 +350,10 @@ class RedisNode:
                 size += len(value)
             if len(arguments) > OPEN_ARGUMENTS_MAX or size > OPEN_BYTES_MAX:
                 size = 0
-                await self._connection.run(INSTALL, self._step_keys, *arguments)
+                await self.connection.run(INSTALL, self._step_keys, *arguments)
                 arguments = ["open"]
         if len(arguments) > 1:
-            await self._connection.run(INSTALL, self._step_keys, *arguments)
+            await self.connection.run(INSTALL, self._step_keys, *arguments)
 
     async def ended(self, regions: Iterable[tuple[str, int]]) -> bool:
         """Return whether the epochs of some regions, (region, epoch) each, have come to their ends here."""
@@ -587,7 +363,7 @@ class RedisNode:
     async def seal(self, streams: Iterable[tuple[str, int, int]]) -> None:
         """End streams whatever is missing; (region, epoch, number of the TICK or 0) each."""
         arguments = ((region, epoch, tick or UNKNOWN_END) for region, epoch, tick in streams)
-        await self._connection.run(INSTALL, self._step_keys, "seal", *chain.from_iterable(arguments))
+        await self.connection.run(INSTALL, self._step_keys, "seal", *chain.from_iterable(arguments))
 
     async def forget(
         self,
@@ -598,11 +374,11 @@ class RedisNode:
         """Forget steps, (epoch, region) each, links, and the heads of keys of some regions."""
         gone = chain.from_iterable(headless)
         arguments = len(link_ends), *link_ends, len(headless), *gone, *chain.from_iterable(steps)
-        await self._connection.run(INSTALL, self._step_keys, "forget", *arguments)
+        await self.connection.run(INSTALL, self._step_keys, "forget", *arguments)
 
     async def forget_publishers(self, upto: int, living: AbstractSet[str], cursor: int = 0) -> int | None:
         """Forget some of the publishers of incarnations up to one, but for some names; return a cursor to go on by."""
-        following, flat = await self._connection.call("HSCAN", self._keys.publishers, cursor, "COUNT", PUBLISHERS_MAX)
+        following, flat = await self.connection.call("HSCAN", self.keys.publishers, cursor, "COUNT", PUBLISHERS_MAX)
         gone = [
             field
             for field, value in zip(flat[::2], flat[1::2], strict=True)
@@ -611,21 +387,20 @@ class RedisNode:
             and int(value.partition(b" ")[0]) <= upto
         ]
         if gone:
-            await self._connection.run(INSTALL, self._step_keys, "forget publishers", upto, *gone)
+            await self.connection.run(INSTALL, self._step_keys, "forget publishers", upto, *gone)
         return int(following) or None
 
     async def run_id(self) -> str:
         """Return what tells this run of the server from others."""
-        return await self._connection.run_id()
+        return await self.connection.run_id()
 
     async def admit(self, run: str) -> None:
         """Have the node begin anew, unless this is the run that it is in."""
-        await self._connection.run(INSTALL, self._step_keys, "admit", run)
+        await self.connection.run(INSTALL, self._step_keys, "admit", run)
 
     async def close(self) -> None:
         """Release the connection."""
-        await self._pushes.close()
-        await self._connection.close()
+        await self.connection.close()
 
     async def _install(
         self, how: str, plan: Plan, retention_events: int, steps: Sequence[tuple[Step, str, int]]
@@ -635,7 +410,7 @@ class RedisNode:
             for step, flag, after in steps[start : start + INSTALL_STEPS_MAX]:
                 chunk += (step.region, step.epoch, encode_step(flag, step.next, step.atoms, after))
             plan_arguments = how, plan.epoch, plan.version, retention_events
-            if not await self._connection.run(INSTALL, self._step_keys, *plan_arguments, *chunk):
+            if not await self.connection.run(INSTALL, self._step_keys, *plan_arguments, *chunk):
                 return False
         return True
 

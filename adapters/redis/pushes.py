@@ -109,6 +109,11 @@ class Pushes:
         """Whether `listens` or `next` is in progress."""
         return self._waiting
 
+    @property
+    def was_quiet(self) -> bool:
+        """Whether it is listening, and nothing was pushed in the last wait."""
+        return self.is_on and self._quiet > 0
+
     def found(self, frames: int, *, waited: bool) -> None:
         """Note how much a read has found."""
         self._has_read = True

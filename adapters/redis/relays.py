@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from adapters.background import keep_running
 from adapters.backoff import Backoff
 from adapters.outage import Outage
+from adapters.redis.announced import Viewpoint
+from adapters.redis.control import new_box
 from adapters.redis.network import RedisNetwork
 from adapters.relay import BLOCK_MS, Relays, RelayTask
 from sequencing.plan import Plan
@@ -28,6 +30,9 @@ class RedisRelays:
     ) -> None:
         """``control_url``: the control Redis; ``routes``: see `RedisNetwork`. Nothing runs before `start`."""
         self._network = RedisNetwork(control_url, ordering="acyclic", retention_events=1, routes=routes)
+        self._watch = self._network.way_to_control()
+        self._watch.box = new_box()
+        self._viewpoint = Viewpoint()
         self._relays = Relays(self._open_relay, sources)
         self._stopping = False
         self._task: asyncio.Task[None] | None = None
@@ -39,9 +44,10 @@ class RedisRelays:
     async def stop(self) -> None:
         """Stop all relays, each after its current transfer."""
         self._stopping = True
-        await self._network.stop_watching()
+        await self._watch.close()
         if self._task is not None:
             await self._task
+            await self._watch.close()  # the task may have opened it again
         await self._relays.stop()
         await self._network.close()
 
@@ -50,7 +56,7 @@ class RedisRelays:
         plan: Plan | None = None
         while not self._stopping:
             try:
-                news = await self._network.news(plan, block_ms=BLOCK_MS)
+                news = await self._watch.news(plan, block_ms=BLOCK_MS, at_box=True)
                 backoff.reset()
                 outage.over()
             except Exception as error:  # noqa: BLE001 - without plans no link is carried
@@ -59,10 +65,10 @@ class RedisRelays:
                 outage.failed(error)
                 await backoff.wait()
                 continue
-            for record in news:
-                plan = record.plan
-                self._relays.follow(record)
+            for told in news:
+                plan = told.plan
+                self._relays.follow(self._viewpoint.record(told))
 
     def _open_relay(self, source: str, target: str, plan: Plan) -> RelayTask:
         ends = plan.link_end(source), plan.link_end(target)
-        return RelayTask(self._network.lane(source, plan), self._network.lane(target, plan), ends)
+        return RelayTask(self._network.node(source, plan), self._network.node(target, plan), ends)

@@ -46,19 +46,10 @@ class StreamsRead:
         """Whether there is one stream."""
         return len(self._packed_ids) == 1
 
-    def goes_on(self, after: Mapping[Stream, Position]) -> bool:
-        """Return whether the same streams are read from these positions on; if so, take them over.
-
-        The very object of the last time can differ only where frames have come since, and, of `Places`, where it says.
-        """
-        if after is not self._after:
-            if {stream: epoch for stream, (epoch, _) in after.items()} != self.streams:
-                return False
-            self._after = after
-            self._moved.update(after)
-        if isinstance(after, Places):
-            self._change(after.take_changes())
-        return True
+    def turn(self) -> None:
+        """Take over what has changed in `Places` since the last call."""
+        if isinstance(self._after, Places):
+            self._change(self._after.take_changes())
 
     def take_turned(self) -> set[bytes] | None:
         """Return the keys of streams that are new or gone since the last call; None at the first one."""

@@ -55,9 +55,9 @@ class UpdateHub:
         """(node, region) → the ports that listen."""
         self._ports: dict[HubPort, None] = {}
 
-    def port(self, user: UpdateUser, *, owns_hub: bool = False) -> HubPort:
-        """Return the access of one connection. ``owns_hub``: whether the hub ends with it."""
-        port = HubPort(self, user, owns_hub=owns_hub)
+    def port(self, user: UpdateUser) -> HubPort:
+        """Return the access of one connection."""
+        port = HubPort(self, user)
         self._ports[port] = None
         return port
 
@@ -123,9 +123,9 @@ class UpdateHub:
 class HubPort:
     """One connection's access. Implements `adapters.network.UpdatePort`."""
 
-    def __init__(self, hub: UpdateHub, user: UpdateUser, *, owns_hub: bool) -> None:
+    def __init__(self, hub: UpdateHub, user: UpdateUser) -> None:
         """Use `UpdateHub.port`."""
-        self._hub, self.user, self._owns_hub = hub, user, owns_hub
+        self._hub, self.user = hub, user
         self._listened: set[tuple[str, str]] = set()
 
     def follow(self, plan: Plan) -> None:
@@ -153,8 +153,6 @@ class HubPort:
             self._hub.listen(self, node, region, on=False)
         self._listened.clear()
         self._hub.leave(self)
-        if self._owns_hub:
-            await self._hub.close()
 
 
 class _Connected:

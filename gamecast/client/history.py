@@ -12,9 +12,9 @@ from itertools import chain
 from typing import Any, Literal, TypeVar, get_args
 
 from adapters.backoff import Backoff
+from adapters.framesizes import FrameSizes
 from adapters.network import Network, Reader
 from adapters.places import Position
-from gamecast.client.framesizes import FrameSizes
 from gamecast.client.states import region_of
 from gamecast.positions import NUMBER_DIGITS_MAX, parse_position
 from sequencing.cut import ReadResult

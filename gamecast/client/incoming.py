@@ -42,6 +42,7 @@ from sequencing.errors import (
     is_passing,
     superseded_message,
 )
+from sequencing.frames import StampedFrame
 from sequencing.keyed import Snapshot
 from sequencing.plan import Plan
 from sequencing.ready import Missing, Ready
@@ -598,23 +599,27 @@ class Incoming:
     def take(self, found: ReadResult) -> None:
         """Take what was read at a node."""
         frames = found.frames
+        if len(frames) == 1 and self.take_next(frames[0], found.whole):
+            return
         self.received_frames += len(frames)
-        if (
-            len(frames) == 1
-            and self._tap is None
-            and not (self.holding or self._recalls or self._states or self._replays)
-        ):
-            ready = self._session.read_next(frames[0], found.whole)
-            if ready is not None:
-                self._inbox.put_lone(ready)
-                self._arrived.set()
-                return
         if self._tap is not None and frames:
             self._tap.received(frames)
         effects = self._session.read(found)
         if self._session.held_frames:
             self.holding.received(frames, effects.deliver)
         self.carry_out(effects)
+
+    def take_next(self, frame: StampedFrame, whole: Mapping[str, int]) -> bool:
+        """Take one frame by the short way: if the session has predicted it, and nothing is in its way."""
+        if self._tap is not None or self.holding or self._recalls or self._states or self._replays:
+            return False
+        ready = self._session.read_next(frame, whole)
+        if ready is None:
+            return False
+        self.received_frames += 1
+        self._inbox.put_lone(ready)
+        self._arrived.set()
+        return True
 
     def wake_application(self) -> None:
         """Have the application's iterator look again."""

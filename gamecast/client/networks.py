@@ -3,25 +3,37 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 from urllib.parse import urlsplit
 
 from adapters.network import Network
 from adapters.redis.network import RedisNetwork
 from adapters.redis.places import SCHEMES as REDIS_SCHEMES
+from adapters.redis.view import RedisView
 from adapters.urls import redacted
 from gamecast.arguments import checked_url
 from gamecast.client.configuration import Configuration
 from sequencing.errors import UnknownScheme, UsageError
 from sequencing.plan import Ordering
 
+if TYPE_CHECKING:
+    from adapters.memory import MemoryNetwork
+
 
 class _MakeNetwork(Protocol):
-    def __call__(self, url: str, *, ordering: Ordering, retention_events: int, resume_s: float) -> Network: ...
+    def __call__(
+        self, url: str, *, ordering: Ordering, retention_events: int, resume_s: float
+    ) -> RedisNetwork | MemoryNetwork: ...
 
 
 def network_of(configuration: Configuration) -> Network:
-    """Return the network at a URL, not open yet; raises `UnknownScheme` and `UsageError`."""
+    """Return the network at a URL for one connection, not open yet; raises `UnknownScheme` and `UsageError`."""
+    network = access_to(configuration)
+    return RedisView(network, is_alone=True) if isinstance(network, RedisNetwork) else network
+
+
+def access_to(configuration: Configuration) -> RedisNetwork | MemoryNetwork:
+    """Return a process's access to the network at a URL; see `network_of`."""
     scheme = urlsplit(configuration.url).scheme
     make_network = _maker(scheme)
     if make_network is None:

@@ -12,6 +12,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
+from functools import partial
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, cast
 
@@ -410,7 +411,7 @@ class Outgoing:
         for node in self._nodes.keys() - plan.ingresses:
             self._health.mark_up(way_to(node))  # no region needs it
         for node in plan.ingresses - self._nodes.keys():
-            lane, timeout_s = self._network.lane(node, plan), self._limits.publish_timeout_s
+            lane, timeout_s = partial(self._network.lane, node, plan), self._limits.publish_timeout_s
             self._nodes[node] = NodeService(node, lane, self, self._session, self._health, timeout_s=timeout_s)
 
     def carry_out(self, effects: Effects[Token]) -> None:

@@ -13,14 +13,15 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from adapters.backoff import Backoff
+from adapters.framesizes import FrameSizes
 from adapters.network import Network, Reader
 from adapters.places import Places, Position
 from gamecast.client.configuration import Limits
-from gamecast.client.framesizes import FrameSizes
-from gamecast.client.watching import Health, Late
+from gamecast.client.watching import Health
 from gamecast.event import Gap
 from sequencing.cut import ReadResult
 from sequencing.errors import GamecastError, is_passing
+from sequencing.frames import StampedFrame
 from sequencing.plan import Plan
 from sequencing.session import Effects, Session
 
@@ -45,9 +46,6 @@ BLOCK_MS = 2_000
 quiet connections of one process would otherwise keep it busy: at 200 ms, a hundred with three nodes took a third of a
 core."""
 
-LATE_S = 2.5
-"""A read that is not answered within this, half a second after its end, counts as a way that is lost."""
-
 DRAIN_BLOCK_MS = 200
 """For how long nothing must come until a connection that is drained has everything."""
 
@@ -58,7 +56,6 @@ class _NodeReader:
 
     reader: Reader
     way: str
-    late: Late
     turn: int = -1
     """The session's generation up to which changes are in ``after`` and ``unknown``."""
     after: Places[str] = field(default_factory=Places)
@@ -91,6 +88,9 @@ class Taker(Protocol):
 
     def take(self, found: ReadResult) -> None:
         """Take what was read."""
+
+    def take_next(self, frame: StampedFrame, whole: Mapping[str, int]) -> bool:
+        """Take one frame if the session has predicted it, and nothing is in its way; else return False."""
 
     def carry_out(self, effects: Effects[Any]) -> None:
         """Carry out effects of the session."""
@@ -141,8 +141,7 @@ class NodeReaders:
             reading = self._readings.get(node)
             if reading is None:
                 way = f"reading at {node}"
-                late = Late(self._health, way, LATE_S)
-                reading = self._readings[node] = _NodeReader(self._network.reader(node, plan), way, late)
+                reading = self._readings[node] = _NodeReader(self._network.reader(node, plan), way)
                 reading.reader.tell(_AtOnce(self, node, reading))
                 reading.task = asyncio.create_task(self._read(node, reading), name=f"gamecast read {node}")
                 reading.task.add_done_callback(self._ended)
@@ -201,7 +200,6 @@ class NodeReaders:
         except Exception as error:  # noqa: BLE001 - whatever it is, the application's iterator raises it
             self._taker.fail(error)
         finally:
-            reading.late.close()
             await reading.reader.close()
 
     def _take(self, reading: _NodeReader, found: ReadResult) -> None:
@@ -237,6 +235,14 @@ class NodeReaders:
             reading.failed = error
             self._interrupt(node, reading)
         return self._taker.has_room_now()
+
+    def take_next(self, reading: _NodeReader, frame: StampedFrame, whole: Mapping[str, int]) -> bool:
+        """Take a frame while a read waits, if there is room and it is predicted."""
+        if not (self.has_room_at_once(reading) and self._taker.take_next(frame, whole)):
+            return False
+        reading.sizes.note((frame,))
+        reading.after.moved(frame.region, frame.epoch, frame.last)
+        return True
 
     async def _look(self, node: str, reading: _NodeReader) -> ReadResult | None:
         """Read what is to be read at a node; None when that was nothing."""
@@ -290,12 +296,10 @@ class NodeReaders:
     async def _read_on(self, reading: _NodeReader, after: Mapping[str, Position]) -> ReadResult:
         frames_max = reading.sizes.fit_in(READ_BYTES // len(after), FRAMES_MAX)
         reading.is_waiting = True
-        reading.late.begin()
         try:
             block_ms = DRAIN_BLOCK_MS if self._draining else BLOCK_MS
             return await reading.reader.read(after, frames_max=frames_max, block_ms=block_ms)
         finally:
-            reading.late.end()
             reading.is_waiting = False
 
     @staticmethod
@@ -320,3 +324,7 @@ class _AtOnce:
     def take(self, found: ReadResult) -> bool:
         """See `Found.take`."""
         return self._readers.take_at_once(self._node, self._reading, found)
+
+    def take_next(self, frame: StampedFrame, whole: Mapping[str, int]) -> bool:
+        """See `Found.take_next`."""
+        return self._readers.take_next(self._reading, frame, whole)

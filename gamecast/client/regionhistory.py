@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from itertools import repeat
+from typing import Protocol
 
 from adapters.gateway.ports import Page
-from adapters.network import Network, Reader
+from adapters.network import Streams
 from gamecast.client.history import LATE_S_MAX, is_of_another, never_given, of_another, parse_since
 from gamecast.client.inbox import MARKERS
 from gamecast.event import Event, Gap
@@ -26,6 +27,25 @@ READERS_MAX = 8
 GONE = "the node no longer has them"
 
 
+class Archive(Protocol):
+    """An access to a network for one who only reads what has been."""
+
+    async def latest_plan(self) -> Plan | None:
+        """See `Network.latest_plan`."""
+
+    async def plans(self, regions: Collection[str], after: int) -> list[Plan]:
+        """See `Network.plans`."""
+
+    async def ending(self) -> frozenset[tuple[str, int]]:
+        """See `Network.ending`."""
+
+    def reader(self, node: str, plan: Plan, /) -> Streams:
+        """See `Network.reader`."""
+
+    async def close(self) -> None:
+        """See `Network.close`."""
+
+
 class RegionHistory:
     """Reads the egress streams of regions, one page at a time.
 
@@ -33,10 +53,10 @@ class RegionHistory:
     gap.
     """
 
-    def __init__(self, network: Network) -> None:
+    def __init__(self, network: Archive) -> None:
         """``network``: used only by this object, and closed with it."""
         self._network = network
-        self._readers: dict[str, Reader] = {}
+        self._readers: dict[str, Streams] = {}
         self._turn = asyncio.Lock()
         self._newest: Plan | None = None
         self._ending_since: dict[tuple[str, int], float] = {}
@@ -160,7 +180,7 @@ class RegionHistory:
     def _is_given_up(self, plan: Plan, region: str) -> bool:
         return self._newest is not None and plan.paths[region][-1] in self._newest.given_up
 
-    async def _reader_at(self, plan: Plan, region: str) -> Reader:
+    async def _reader_at(self, plan: Plan, region: str) -> Streams:
         newest, node = self._newest or plan, plan.paths[region][-1]
         reader = self._readers.get(node)
         if reader is None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Sequence, Sized
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from adapters.backoff import Backoff
-from adapters.network import Lane
-from adapters.redis.deadline import Deadline, Overdue
+from adapters.network import Lane, Sender
+from adapters.redis.deadline import Deadline
 from gamecast.client.receipts import Token
 from gamecast.client.watching import Health, Late
 from sequencing.errors import GamecastError, NetworkError, OtherSideError, PublishUncertain, Unreachable
@@ -26,9 +26,6 @@ LINGER_S = 0.01
 """After a request of many events, the next one waits while the application goes on publishing, until there are really
 many: what each frame costs its subscribers is spread over more events. No event waits for a pause: the first round of
 the event loop without a new event ends it. Under light load, requests are small and never wait."""
-
-REPLY_TIMEOUT_S = 10.0
-"""A request without the task is broken off after this, at the latest."""
 
 WAIT_S = 0.002
 """How long to wait for an ingress that opens soon."""
@@ -57,36 +54,39 @@ class Host(Protocol):
 
 
 class NodeService:
-    """Publishes through one node.
+    """Publishes through one node. Implements `adapters.network.Sender`.
 
     As long as nothing is in the way, requests go out and are answered without the task: it is woken only where
     something is to be opened, waited for, repeated or given up.
     """
 
     def __init__(
-        self, node: str, lane: Lane, host: Host, session: Session[Token], health: Health, *, timeout_s: float
+        self,
+        node: str,
+        make_lane: Callable[[Sender], Lane],
+        host: Host,
+        session: Session[Token],
+        health: Health,
+        *,
+        timeout_s: float,
     ) -> None:
         """``timeout_s``: how long frames are offered before their events fail."""
-        self.lane = lane
+        self.limit_s = max(REQUEST_S_MIN, timeout_s)
+        self.lane = make_lane(self)
         self.reconnects = 0
-        self._loop = asyncio.get_running_loop()
-        self._ready: Sized | None = getattr(self._loop, "_ready", None)
-        """What runs in this round of the event loop, where it says so; a known name of asyncio's own."""
         self._wake = asyncio.Event()
         self._is_parked = False
         """Whether the task has nothing to do."""
-        self._is_due = False
-        """Whether there will be a look soon at what there is to offer."""
-        self._under_way: Sequence[PublishedFrame] = ()
-        """The frames of a request without the task."""
+        self._is_under_way = False
+        """Whether there is a request without the task."""
         self._began = 0.0
         """When such a request was sent."""
-        self._failed: tuple[Sequence[PublishedFrame], Exception | None] | None = None
-        """The frames of such a request that failed, and with what, if they may have been accepted."""
+        self._has_failed = False
+        self._failure: Exception | None = None
+        """Whether such a request has failed, and with what, if it may have been accepted."""
         self._is_busy = self._is_early = False
         """Whether the last request was a large one; whether it was refused by an ingress that opens soon."""
         self._late = Late(health, way_to(node), LATE_S)
-        self._limit = Overdue(min(REPLY_TIMEOUT_S, max(REQUEST_S_MIN, timeout_s)), lane.break_off)
         self._node = node
         self._host = host
         self._session = session
@@ -97,46 +97,44 @@ class NodeService:
     def offer(self, *, is_lone: bool = False) -> None:
         """Offer what there is, together with all that is published in this round of the event loop.
 
-        ``is_lone``: whether its publisher waits for it, and nothing else is on its way. It goes at once if nothing else
-        is about to run in this round, which could publish more.
+        ``is_lone``: whether its publisher waits for it, and nothing else is on its way.
         """
-        if is_lone and not self._is_due and self._ready is not None and not self._ready:
-            self._offer_at_once()
-        elif not self._is_due:
-            self._is_due = True
-            self._loop.call_soon(self._offer_at_once)
+        if not self._is_under_way:
+            self.lane.offer(at_once=is_lone)
 
     def close(self) -> None:
         """End: what is under way gets its answer."""
         self._wake.set()
 
-    def _offer_at_once(self) -> None:
-        self._is_due = False
-        if self._under_way:
-            return
-        if not self._is_parked or self._host.is_closing or not self.lane.offer(self._take, self._answered):
-            self._wake.set()
+    def must_publish(self) -> None:
+        """See `Sender.must_publish`."""
+        self._wake.set()
 
-    def _take(self) -> Sequence[PublishedFrame]:
-        frames = self._under_way = self._session.take(self._node)
+    def take(self) -> Sequence[PublishedFrame]:
+        """See `Sender.take`."""
+        if self._is_under_way:
+            return ()
+        if not self._is_parked or self._host.is_closing:
+            self._wake.set()
+            return ()
+        frames = self._session.take(self._node)
         if frames:
+            self._is_under_way = True
             self._began = time.monotonic()
             self._late.begin()
-            self._limit.begin()
         return frames
 
-    def _answered(self, answers: Sequence[Answer], error: Exception | None) -> None:
-        """Take the answers to what is under way, or hand it to the task."""
-        frames, self._under_way = self._under_way, ()
+    def answered(self, answers: Sequence[Answer], error: Exception | None) -> None:
+        """See `Sender.answered`; what has failed is handed to the task."""
+        self._is_under_way = False
         self._late.end()
-        self._limit.end()
         if error is not None:
             # What the other side refuses is offered once more, by the task: it may only lack the script.
-            self._failed = frames, None if isinstance(error, OtherSideError) else error
+            self._has_failed, self._failure = True, None if isinstance(error, OtherSideError) else error
             self._wake.set()
             return
         try:
-            self._settle(frames, answers)
+            self._settle(self._session.in_flight(self._node), answers)
         except Exception as wrong:  # noqa: BLE001 - whatever it is, publishing must fail with it
             self._end(wrong)
         if self._is_busy or self._is_early or self._host.is_closing:
@@ -159,13 +157,14 @@ class NodeService:
         """Offer frames until the connection closes."""
         node, limit = self._node, Deadline()
         try:
-            while not self._host.is_closing or self._under_way:
+            while not self._host.is_closing or self._is_under_way:
                 if self._is_early:
                     await asyncio.sleep(WAIT_S)
                 if self._is_busy:
                     await self._linger()
                 self._is_early = self._is_busy = False
-                (frames, error), self._failed = self._failed or (self._next(), None), None
+                error, self._failure = self._failure, None
+                frames = self._next()
                 if not frames:
                     await self._park()
                     continue
@@ -182,16 +181,18 @@ class NodeService:
             self._end(error)
         finally:
             limit.close()
-            self._limit.close()
             self._late.close()
             await self.lane.close()
 
     def _next(self) -> Sequence[PublishedFrame]:
-        return () if self._under_way or self._host.is_closing else self._session.take(self._node)
+        if self._has_failed:
+            self._has_failed = False
+            return self._session.in_flight(self._node)
+        return () if self._is_under_way or self._host.is_closing else self._session.take(self._node)
 
     async def _park(self) -> None:
         self._wake.clear()
-        if not self._host.is_closing or self._under_way:  # it may have begun while this one lingered
+        if not self._host.is_closing or self._is_under_way:  # it may have begun while this one lingered
             self._is_parked = True
             await self._wake.wait()
             self._is_parked = False
@@ -228,7 +229,7 @@ class NodeService:
             self._session.unanswered(node)
             self.reconnects += 1
             self._health.mark_down(way_to(node), error)
-            if not self._session.is_in_flight(node):
+            if not self._session.in_flight(node):
                 return []  # given up meanwhile: the node was reset
             wait_s = backoff.next_s()
             if self._host.is_closing or time.monotonic() + wait_s > deadline:

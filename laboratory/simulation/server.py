@@ -18,7 +18,7 @@ from laboratory.simulation.network import Network, events_in
 from sequencing.cut import NodeReads, Streams
 from sequencing.errors import Conflict, NotTogether, PublishUncertain
 from sequencing.followed import Read
-from sequencing.frames import CARRIES_EVENTS, UNKNOWN_END, StampedFrame, joint_parts, node_number
+from sequencing.frames import CARRIES_EVENTS, UNKNOWN_END, PublishedFrame, StampedFrame, joint_parts, node_number
 from sequencing.had import Had
 from sequencing.joint import set_name
 from sequencing.keyed import Condition, Position
@@ -189,6 +189,10 @@ class _Life:
         """Region → the last epoch that was delivered to its end."""
         self.runs: Mapping[str, str] = {}
         self.to_publish = {node: Signal() for node in self.network.nodes}
+        self.lone: dict[str, list[PublishedFrame]] = {}
+        """Node → the frame that was taken when its event was published."""
+        self.parked: set[str] = set()
+        """The nodes to which nothing is under way."""
         self.to_read = {node: Signal() for node in self.network.nodes}
         self.to_tell = Signal()
         self.to_renew = Signal()
@@ -324,15 +328,18 @@ class _Life:
     def lane(self, node: str) -> Task:
         """Publish at one node."""
         while True:
-            frames = self.session.take(node)
+            frames = self.lone.pop(node, None) or self.session.take(node)
             if not frames:
+                self.parked.add(node)
                 yield self.to_publish[node]
+                self.parked.discard(node)
                 continue
             try:
                 answers = yield self.network.at(node, self.runs, partial(self.network.publish, node, frames))
             except Lost:
                 continue
-            self._carry_out(self.session.answered(node, answers))
+            lone = self.session.answered_lone(node, answers[0]) if len(answers) == 1 else None
+            self._carry_out(Effects(resolve=[lone]) if lone is not None else self.session.answered(node, answers))
             if any(answer.verdict == "wait" for answer in answers):
                 yield Sleep(2)
 
@@ -404,6 +411,10 @@ class _Life:
         if random.random() >= KEYED:
             if len(regions) > 1:
                 return self.session.publish_joint(regions, event.encode(), True, 0, event)
+            lone = self.session.publish_lone(region, event.encode(), True, 0, event, self.parked.__contains__)
+            if lone is not None:
+                self.lone[lone[0]] = [lone[1]]
+                return lone[0]
             return self.session.publish(region, event.encode(), True, 0, event)
         deletes, head = random.random() < 0.15, self.server.heads.get(key)
         conditions = (Condition(key[1], head),) if random.random() < 0.7 else ()

@@ -31,7 +31,7 @@ from sequencing.store import ControlStore, number_of
 from sequencing.updates import decode
 
 if TYPE_CHECKING:
-    from adapters.network import UpdateUser
+    from adapters.network import Sender, UpdateUser
     from sequencing.sole import BeginAny, BeginNoMore
     from sequencing.transition import Task
 
@@ -336,9 +336,9 @@ class StormyNetwork(MemoryNetwork):
         self._pauses["news"].break_off()
         await super().stop_watching()
 
-    def lane(self, node: str, plan: Plan) -> Any:
+    def lane(self, node: str, plan: Plan, sender: Sender | None = None) -> Any:
         """See `Network.lane`."""
-        return self._node(node, plan)
+        return self._node(node, plan, sender)
 
     def reader(self, node: str, plan: Plan) -> Any:
         """See `Network.reader`."""
@@ -352,8 +352,8 @@ class StormyNetwork(MemoryNetwork):
         """See `Network.updates`."""
         return StormyUpdates(self._storm, user, self._whose)
 
-    def _node(self, node: str, plan: Plan) -> StormyNode:
-        there = MemoryNode(self._storm, node, self._name)
+    def _node(self, node: str, plan: Plan, sender: Sender | None = None) -> StormyNode:
+        there = MemoryNode(self._storm, node, self._name, sender)
         return StormyNode(there, self._storm, self._whose, node, plan)
 
 

@@ -25,7 +25,7 @@ CORE = (
 )
 UNIT = (
     *("node", "node_scenarios", "relay", "replay", "delivery", "subscriber", "publisher", "manager", "expected"),
-    *("outgoing", "history", "compact", "shared_news", "record", "transition", "manager_asks"),
+    *("outgoing", "history", "compact", "news", "record", "transition", "manager_asks"),
     *("grants", "own_deliveries", "outbox", "regionlife"),
 )
 PROPERTY = "causal_waits", "replays", "shadow_sets"

@@ -475,9 +475,9 @@ async def test_a_full_server_still_says_what_it_has_accepted(redis_server: Embed
         client.config_set("maxmemory", 1)
         assert await node.publish([frame]) == [Answer(Verdict.SEEN, accepted.numbers)]
         client.config_set("maxmemory", 0)
-        assert client.hget(node._keys.counters, COPIED) is None
+        assert client.hget(node.keys.counters, COPIED) is None
         await node.publish([frame])
-        assert client.hget(node._keys.counters, COPIED) == b"1", "so that WAIT has something to wait for"
+        assert client.hget(node.keys.counters, COPIED) == b"1", "so that WAIT has something to wait for"
     await node.close()
 
 
@@ -489,7 +489,7 @@ async def test_what_cannot_be_appended_is_not_accepted(redis_server: EmbeddedSer
     await node.install(plan, RETENTION_EVENTS)
     await node.publish([first])
     with redis.Redis.from_url(redis_server.url) as client:
-        client.xadd(node._keys.egress(1, "a"), {"m": "x", "s": "", "b": ""}, id="1-100")  # nobody of ours does that
+        client.xadd(node.keys.egress(1, "a"), {"m": "x", "s": "", "b": ""}, id="1-100")  # nobody of ours does that
     for _ in range(2):
         with pytest.raises(OtherSideError, match="XADD"):
             await node.publish(more)
@@ -558,7 +558,7 @@ async def test_what_no_publisher_says_of_keys_is_refused_before_anything_is_writ
         before = stored(client)
         words = ("a", 1, "evil", 1, 1, 1, 0, b"[]")
         try:
-            await node._connection.run(STEP, node._step_keys, "publish+", *words, b"", *words, extras)
+            await node.connection.run(STEP, node._step_keys, "publish+", *words, b"", *words, extras)
         except OtherSideError:
             assert stored(client) == before
         else:

@@ -13,7 +13,7 @@ import redis
 
 import adapters.leader
 import adapters.redis.ledger
-import adapters.shared.network
+import adapters.redis.news
 import gamecast
 from adapters.embedded.server import EmbeddedServer, EmbeddedServers
 from adapters.redis.controlkeys import ControlKeys
@@ -125,7 +125,7 @@ async def test_what_a_join_costs_does_not_grow_with_the_connections(three_redis_
 async def test_a_join_wakes_only_the_processes_that_it_concerns(
     redis_server: EmbeddedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(adapters.shared.network, "NEWS_BLOCK_MS", 60_000)
+    monkeypatch.setattr(adapters.redis.news, "BLOCK_MS", 60_000)
     url = redis_server.url
     async with AsyncExitStack() as stack, three_nodes(url):
         _, apart = processes = [await stack.enter_async_context(gamecast.share(url)) for _ in range(2)]
@@ -157,7 +157,7 @@ async def test_a_join_wakes_only_the_processes_that_it_concerns(
 async def test_who_is_not_concerned_for_long_has_missed_nothing(
     redis_server: EmbeddedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(adapters.shared.network, "NEWS_BLOCK_MS", 60_000)
+    monkeypatch.setattr(adapters.redis.news, "BLOCK_MS", 60_000)
     monkeypatch.setattr(adapters.redis.ledger, "NEWS_KEPT", 32)
     monkeypatch.setattr(adapters.redis.ledger, "FOR_ALL_EVERY", 8)
     url = redis_server.url
@@ -206,7 +206,7 @@ async def test_who_was_taken_for_gone_and_walks_on_before_its_heartbeat_keeps_al
 async def test_who_waits_to_publish_is_woken_when_another_begins_the_region(
     redis_server: EmbeddedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(adapters.shared.network, "NEWS_BLOCK_MS", 60_000)
+    monkeypatch.setattr(adapters.redis.news, "BLOCK_MS", 60_000)
     url = redis_server.url
     async with AsyncExitStack() as stack, three_nodes(url):
         processes = [await stack.enter_async_context(gamecast.share(url)) for _ in range(2)]

@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 import pytest
 import redis
 
-import adapters.shared.stream
+import adapters.redis.egressstream
 import gamecast
 from adapters.embedded.server import EmbeddedServer, EmbeddedServers
 from adapters.redis.relays import RedisRelays
@@ -49,7 +49,7 @@ async def some(cast: Client, count: int) -> AsyncIterator[Event]:
 
 
 async def test_who_is_behind_what_is_kept_reads_the_rest_for_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(adapters.shared.stream, "KEPT_FRAMES_MAX", 2)
+    monkeypatch.setattr(adapters.redis.egressstream, "KEPT_FRAMES_MAX", 2)
     async with EmbeddedServer() as server, gamecast.share(server.url) as shared:
         quick = await shared.connect(name="quick").open()
         slow = await shared.connect(name="slow", inbox_events_max=5).open()
@@ -66,7 +66,7 @@ async def test_who_is_behind_what_is_kept_reads_the_rest_for_itself(monkeypatch:
 async def test_who_is_behind_reads_no_more_than_it_has_room_for_beside_a_quiet_region(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(adapters.shared.stream, "KEPT_FRAMES_MAX", 20)
+    monkeypatch.setattr(adapters.redis.egressstream, "KEPT_FRAMES_MAX", 20)
     async with EmbeddedServer() as server, gamecast.share(server.url) as shared:
         quick = await shared.connect(name="quick").open()
         slow = await shared.connect(name="slow", inbox_events_max=10).open()

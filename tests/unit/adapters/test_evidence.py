@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from adapters.redis.evidence import Evidence
-from adapters.redis.forgery import ALL_KEPT_ASIDE, KEPT, KEPT_ASIDE, Forged, PushedFrames, range_of
+from adapters.redis.forgery import ALL_KEPT_ASIDE, KEPT, KEPT_MAX, Forged, PushedFrames, range_of
 from sequencing.frames import PublishedFrame, StampedFrame
 from sequencing.keyspace import NodeKeys
 
@@ -174,7 +174,6 @@ def entries(*numbers: int, body: bytes = b"true") -> list[tuple[bytes, list[byte
 
 def test_much_of_one_stream_is_compared_aside_and_what_is_true_is_forgotten() -> None:
     frames = pushed(*range(1, KEPT))
-    frames.kept_max = KEPT_ASIDE
     assert frames.take_due() == []
     frames.add(KEY, StampedFrame("a", 7, KEPT, META, b"0,5", b"true"))
     [(key, some)] = frames.take_due()
@@ -196,7 +195,6 @@ def test_much_of_one_stream_is_compared_aside_and_what_is_true_is_forgotten() ->
 @pytest.mark.parametrize("there", [entries(1, 3), entries(1, 2, 3, body=b"another"), []])
 async def test_what_is_odd_aside_is_doubtful_until_it_is_compared(there: list[tuple[bytes, list[bytes]]]) -> None:
     frames = pushed(1, 2, 3)
-    frames.kept_max = KEPT_ASIDE
     frames.due.add(KEY)
     [(key, some)] = frames.take_due()
     assert not frames.confirm(key, some, there)
@@ -207,17 +205,15 @@ async def test_what_is_odd_aside_is_doubtful_until_it_is_compared(there: list[tu
 
 def test_where_comparing_does_not_keep_up_it_is_doubtful() -> None:
     frames = pushed(*range(1, KEPT))
-    frames.kept_max = KEPT_ASIDE
-    for number in range(KEPT, KEPT_ASIDE):
+    for number in range(KEPT, KEPT_MAX):
         frames.add(KEY, StampedFrame("a", 7, number, META, b"0,5", b"true"))
     assert not frames.is_doubtful
-    frames.add(KEY, StampedFrame("a", 7, KEPT_ASIDE, META, b"0,5", b"true"))
+    frames.add(KEY, StampedFrame("a", 7, KEPT_MAX, META, b"0,5", b"true"))
     assert frames.is_doubtful
 
 
 def test_of_many_quiet_streams_those_with_the_oldest_pushes_are_compared() -> None:
     frames = PushedFrames("n1")
-    frames.kept_max = KEPT_ASIDE
     kept, most = 0, 0
     for number in range(1, 5 * ALL_KEPT_ASIDE):
         region = f"r{number % 600}"

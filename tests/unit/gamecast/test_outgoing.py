@@ -28,14 +28,12 @@ class Accepting:
     def __init__(self) -> None:
         self._last = Counter[str]()
 
-    def lane(self, node: str, plan: Plan) -> Accepting:
+    def lane(self, node: str, plan: Plan, sender: Sender) -> Accepting:
+        self._sender = sender
         return self
 
-    def offer(self, frames: object, told: object) -> bool:
-        return False
-
-    def break_off(self) -> None:
-        pass
+    def offer(self, *, at_once: bool) -> None:
+        self._sender.must_publish()
 
     async def publish(self, frames: Sequence[PublishedFrame]) -> list[Answer]:
         await asyncio.sleep(0)

@@ -36,6 +36,7 @@ ROOMS = {
     *(
         "adapters.background",
         "adapters.backoff",
+        "adapters.framesizes",
         "adapters.leadership",
         "adapters.manager",
         "adapters.network",

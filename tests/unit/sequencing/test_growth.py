@@ -200,7 +200,7 @@ def test_a_reader_of_many_streams_takes_over_one_more_by_itself() -> None:
         def change() -> None:
             places.put("x", (1, 7))
             places.drop("r3")
-            assert reading.goes_on(places)
+            reading.turn()
             assert reading.command(1, None).count(b"egress") == count
 
         return steps_of(change)

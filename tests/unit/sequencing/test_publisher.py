@@ -639,12 +639,12 @@ def test_a_plan_that_leaves_a_region_where_it_is_wakes_nobody() -> None:
 def test_it_tells_what_is_under_way_and_how_much_a_request_would_carry() -> None:
     publisher = assigned("a")
     add(publisher, "a1 a2")
-    assert (publisher.is_under_way("n1"), publisher.waiting_events("n1")) == (False, 2)
+    assert (bool(publisher.under_way("n1")), publisher.waiting_events("n1")) == (False, 2)
     publisher.take("n1")
     add(publisher, "a3 a4 a5")
-    assert (publisher.is_under_way("n1"), publisher.waiting_events("n1")) == (True, 0)
+    assert (bool(publisher.under_way("n1")), publisher.waiting_events("n1")) == (True, 0)
     publisher.answered("n1", [Answer(Verdict.WAIT, (1,))])
-    assert (publisher.is_under_way("n1"), publisher.waiting_events("n1")) == (False, 2), "the same again"
+    assert (bool(publisher.under_way("n1")), publisher.waiting_events("n1")) == (False, 2), "the same again"
 
 
 @pytest.mark.parametrize(("fill_bytes", "regions"), [(4, "a"), (5, "ab"), (8, "ab"), (9, "abc")])

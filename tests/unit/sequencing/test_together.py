@@ -175,7 +175,7 @@ def test_what_was_ready_on_one_node_waits_when_there_is_another() -> None:
     publisher = assigned(sole=False)
     add(publisher, "ab1")
     publisher.assign(on_two(2, a="n1", b="n1"))
-    assert (publisher.waiting_events("n1"), publisher.take("n1"), publisher.is_under_way("n1")) == (0, [], False)
+    assert (publisher.waiting_events("n1"), publisher.take("n1"), bool(publisher.under_way("n1"))) == (0, [], False)
     publisher.assign(on_two(2, AB, a="n1", b="n1"))
     assert [places(frame) for frame in publisher.take("n1")] == [[("a", 1), ("b", 1)]]
 

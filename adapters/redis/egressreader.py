@@ -1,31 +1,39 @@
-"""One connection's reader of the streams of a node, which the connections of a process share."""
+"""One connection's reader of the streams of a node, which a process reads for all of its connections."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from adapters.network import Found, Hidden
 from adapters.places import Places, Position
-from adapters.shared.stream import SharedStream, StreamKey
-from adapters.shared.streams import FRAMES_MAX, SharedNode
+from adapters.redis.egressstream import EgressStream, StreamKey
 from sequencing.cut import ReadResult, Streams, without_cut_short
 from sequencing.errors import NotConnected, Unreachable
 from sequencing.frames import StampedFrame
 from sequencing.keyed import Snapshot
 from sequencing.plan import Plan
 
+if TYPE_CHECKING:
+    from adapters.redis.egress import Egress
 
-class SharedReader:
-    """One subscriber's access to the shared reading at a node. Implements `adapters.network.Reader`."""
+FRAMES_MAX = 128
+"""The frames of a stream that are handed on at once while a `read` waits."""
 
-    def __init__(self, node: SharedNode, plan: Plan) -> None:
+
+class EgressReader:
+    """One subscriber's access to the reading at a node. Implements `adapters.network.Reader`."""
+
+    def __init__(self, node: Egress, plan: Plan) -> None:
         """``node``: the one whose streams it reads."""
         self._node = node
         self._run = plan.runs.get(node.name, "")
-        self._streams: dict[str, SharedStream] = {}
+        self._streams: dict[str, EgressStream] = {}
         self._after: Mapping[str, Position] = {}
         """What was to be read at the last call."""
+        self._is_of_all = False
+        """Whether that is all that is wanted, in `Places`: who takes a part of it moves other positions."""
         self._epochs = Streams({})
         """The epochs of these streams. Another object whenever it changes."""
         self._ends: dict[str, Position] = {}
@@ -34,13 +42,15 @@ class SharedReader:
         """Regions of which frames may be missing that are not kept."""
         self._since = 0
         """The latest of the first reads that included each stream."""
-        self._fresh: set[SharedStream] = set()
+        self._fresh: set[EgressStream] = set()
         self._nothing_before: dict[str, int] = {}
         """Region → where the kept frames begin, if there is nothing between the reader's position and that."""
         self._found: Found | None = None
         """Takes what comes while a `read` waits."""
         self._arrived: asyncio.Future[None] | None = None
         self._interrupted = False
+        self._had_trouble = False
+        """Whether the last `read` could not read."""
         self._closed = False
         self._failure: Exception | None = None
         self._hidden: list[Hidden] = []
@@ -54,24 +64,41 @@ class SharedReader:
         self._run = plan.runs.get(self._node.name, "")
         self._node.follow(plan)
 
-    def notice(self, stream: SharedStream) -> None:
+    def notice(self, stream: EgressStream) -> None:
         """Note that a stream has new frames; `look_again` follows."""
         self._fresh.add(stream)
+
+    def take_next(self, stream: EgressStream, frame: StampedFrame) -> None:
+        """Take the next frame of all that are read, which is kept already."""
+        found = self._found
+        if (
+            self._arrived is not None
+            and found is not None
+            and self._whole is self._epochs
+            and self._is_of_all
+            and not (self._fresh or self._suspects or self._interrupted or self._hidden or self._failure)
+            and self._after.get(frame.region) == (frame.epoch, frame.last - 1)
+            and self._run == self._node.run
+            and found.take_next(frame, self._epochs)
+        ):
+            return
+        self._fresh.add(stream)
+        self.look_again()
 
     def fail(self, error: Exception) -> None:
         """Note that reading failed for good."""
         self._failure = error
-        self._wake()
+        self.wake()
 
     def hide(self, place: Hidden) -> None:
         """Note that forged events were read in the place of true ones."""
         self._hidden.append(place)
-        self._wake()
+        self.wake()
 
     def look_again(self) -> None:
         """Hand on what there is while a `read` waits for it, or have it look."""
         if self._arrived is not None and not self._has_handed_on():
-            self._wake()
+            self.wake()
 
     async def read(self, after: Mapping[str, Position], *, frames_max: int, block_ms: int | None) -> ReadResult:
         """See `Reader.read`."""
@@ -87,13 +114,17 @@ class SharedReader:
             if block_ms is None:
                 # Not the kept frames: they may lag behind, and history takes silence for the end.
                 return await self._node.read_now(after, frames_max)
+            if (trouble := self._node.trouble) is not None:
+                self._had_trouble = True
+                raise type(trouble)(*trouble.args) from trouble
+            self._node.readers.add(self)
             if (missed := await self._read_missed(after, frames_max)) is not None:
                 self._whole, self._need = None, self._node.next_look
                 return missed
             frames, before = self._taken(after, frames_max), self._whole
             self._whole = self._whole_now(after, frames, frames_max)
-            if frames or has_waited or self._interrupted or self._whole is not before:
-                self._interrupted = False
+            if frames or has_waited or self._interrupted or self._had_trouble or self._whole is not before:
+                self._interrupted = self._had_trouble = False
                 return ReadResult(frames, self._whole or {})
             await self._wait(block_ms)
             has_waited = True
@@ -101,7 +132,7 @@ class SharedReader:
     async def interrupt(self) -> None:
         """See `Reader.interrupt`."""
         self._interrupted = True
-        self._wake()
+        self.wake()
 
     def tell(self, found: Found | None) -> None:
         """See `Reader.tell`."""
@@ -112,8 +143,8 @@ class SharedReader:
         found = self._found
         if found is None or self._interrupted or self._closed or self._failure is not None or self._hidden:
             return False
-        if not isinstance(self._after, Places):
-            return False  # not all that is wanted: who takes it moves other positions
+        if not self._is_of_all:
+            return False
         if self._run != self._node.run or not found.has_room() or self._behind(self._after):
             return False
         frames = self._taken(self._after, FRAMES_MAX)
@@ -140,7 +171,8 @@ class SharedReader:
         """See `Reader.close`."""
         self._closed = True
         self._attend({})
-        self._wake()
+        self._node.readers.discard(self)
+        self.wake()
 
     def _whole_now(
         self, after: Mapping[str, Position], frames: Sequence[StampedFrame], frames_max: int
@@ -185,7 +217,9 @@ class SharedReader:
                 continue
             epoch, sequence = after[region]
             stream = self._streams.get(region)
-            if stream is None and (self._node.is_read((region, epoch)) or self._ends.get(region) == (epoch, sequence)):
+            if stream is None and (
+                self._node.may_begin((region, epoch)) or self._ends.get(region) == (epoch, sequence)
+            ):
                 stream = self._hear(region, epoch, sequence)
             self._ends.pop(region, None)
             if stream is None or sequence < stream.start != self._nothing_before.get(region):
@@ -193,7 +227,7 @@ class SharedReader:
         self._suspects = dict.fromkeys(behind)
         return behind
 
-    def _hear(self, region: str, epoch: int, sequence: int) -> SharedStream:
+    def _hear(self, region: str, epoch: int, sequence: int) -> EgressStream:
         stream = self._streams[region] = self._node.begin(self, (region, epoch), sequence)
         self._since = max(self._since, stream.since)
         self._fresh.add(stream)  # it may have been read before, for other readers
@@ -204,6 +238,7 @@ class SharedReader:
         changed: Collection[str] = after.take_changes() if isinstance(after, Places) else after
         if after is not self._after:
             changed = after.keys() | self._streams.keys()
+            self._is_of_all = isinstance(after, Places)
         self._after = after
         for region in changed:
             stream = self._streams.get(region)
@@ -236,13 +271,16 @@ class SharedReader:
     async def _wait(self, block_ms: int) -> None:
         loop = asyncio.get_running_loop()
         self._arrived = arrived = loop.create_future()
-        timer = loop.call_later(block_ms / 1000, self._wake)
+        timer = loop.call_later(block_ms / 1000, self.wake)
+        self._node.wait(self)
         try:
             await arrived
         finally:
             timer.cancel()
             self._arrived = None
+            self._node.waiting.discard(self)
 
-    def _wake(self) -> None:
+    def wake(self) -> None:
+        """Have a `read` that waits look again."""
         if self._arrived is not None and not self._arrived.done():
             self._arrived.set_result(None)

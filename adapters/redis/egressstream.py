@@ -14,13 +14,17 @@ StreamKey = tuple[str, int]
 
 KEPT_S = 1.0
 KEPT_FRAMES_MAX = 512
-"""The maximum for each stream. A reader that is further behind reads directly."""
+KEPT_BYTES_MAX = 1024 * 1024
+"""The maxima for each stream, but for one frame. A reader that is further behind reads directly."""
 
 
 class StreamListener(Protocol):
-    """What the shared reading reports to: a reader (`adapters.shared.reader`)."""
+    """What the reading reports to: one connection's reader (`adapters.redis.egressreader`)."""
 
-    def notice(self, stream: SharedStream) -> None:
+    def take_next(self, stream: EgressStream, frame: StampedFrame) -> None:
+        """Take the next frame of all that are read."""
+
+    def notice(self, stream: EgressStream) -> None:
         """Note that a stream has new frames; `look_again` follows."""
 
     def look_again(self) -> None:
@@ -32,9 +36,12 @@ class StreamListener(Protocol):
     def fail(self, error: Exception) -> None:
         """Note that reading has ended."""
 
+    def wake(self) -> None:
+        """Have a `read` that waits look again."""
+
 
 @dataclass(slots=True, eq=False)
-class SharedStream:
+class EgressStream:
     """``kept``: the frames after ``start``, each with its monotonic arrival time.
 
     ``tail``: the last sequence that was read; ``since``: the first read that included the stream.
@@ -47,14 +54,22 @@ class SharedStream:
     number: int = 0
     """The node number of the last frame that was read."""
     kept: deque[tuple[float, StampedFrame]] = field(default_factory=deque)
+    kept_bytes: int = 0
     readers: set[StreamListener] = field(default_factory=set)
 
     def take(self, frame: StampedFrame, now_s: float) -> None:
         """Keep a frame that arrived, and drop old ones."""
         kept = self.kept
         kept.append((now_s, frame))
-        while kept[0][0] < now_s - KEPT_S or len(kept) > KEPT_FRAMES_MAX:
-            self.start = kept.popleft()[1].last
+        self.kept_bytes += len(frame.body)
+        while (
+            kept[0][0] < now_s - KEPT_S
+            or len(kept) > KEPT_FRAMES_MAX
+            or (self.kept_bytes > KEPT_BYTES_MAX and len(kept) > 1)
+        ):
+            old = kept.popleft()[1]
+            self.start = old.last
+            self.kept_bytes -= len(old.body)
 
     def after(self, sequence: int, frames_max: int) -> list[StampedFrame]:
         """Return the frames after a sequence, the oldest first."""

@@ -11,7 +11,9 @@ from typing import Any, cast
 import pytest
 
 from adapters.redis.announced import Told, announcement, read_entry
-from adapters.shared.network import RECORDS_KEPT, SharedNews, SharedView, Together, Turn
+from adapters.redis.news import RECORDS_KEPT, News
+from adapters.redis.together import Together, Turn
+from adapters.redis.view import RedisView
 from sequencing.errors import NotConnected, SessionExpired
 from sequencing.plan import Atom, AtomId, Plan
 from sequencing.record import Interest, Record
@@ -66,6 +68,9 @@ class Announcing:
     async def introduce(self, name: str) -> int:
         return 1
 
+    async def ping(self) -> None:
+        pass
+
     async def close(self) -> None:
         self._closed = True
         self._more.set()
@@ -77,13 +82,14 @@ class World:
     def __init__(self) -> None:
         self.control = cast("Any", Announcing())  # as much of a RedisControl as is asked
         self.record = Record(PLAN)
-        news = SharedNews(self.control)
+        news = News(self.control)
         self.shared: Any = SimpleNamespace(
-            control=self.control, turn=asyncio.Lock(), news=news, url="redis://a", cannot_lead=None, require_open=int
+            control=self.control, turn=asyncio.Lock(), news=news, url="redis://a", cannot_lead=None, stand_by=int
         )
 
-    async def view(self, name: str) -> SharedView:
-        view = SharedView(self.shared)
+    async def view(self, name: str) -> RedisView:
+        view = RedisView(self.shared, is_alone=False)
+        await view.open()
         await view.introduce(name)
         return view
 

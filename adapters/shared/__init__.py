@@ -1,1 +1,0 @@
-"""Reading and publishing for many connections of one process: once for all of them."""

@@ -1,0 +1,307 @@
+"""What many connections of one process read at a node together, where looks and new streams overtake each other."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import cast
+
+import pytest
+
+import adapters.redis.egress
+from adapters.places import Places, Position
+from adapters.redis.egress import Egress
+from adapters.redis.egressreader import EgressReader
+from adapters.redis.node import RedisNode
+from adapters.redis.nodestreams import StreamKey
+from adapters.redis.nodestreams import Taker as NodeTaker
+from sequencing.cut import ReadResult
+from sequencing.errors import NotConnected, Unreachable
+from sequencing.frames import StampedFrame
+from sequencing.plan import Plan
+from tests.patience import patience
+
+PLAN = Plan(1, 1, "acyclic", {"n1": ""}, {"x": ("n1",)}, ())
+KEY = "x", 1
+
+
+class ScriptedNode:
+    """A way to a node, of which the test asks nothing but what a direct read returns: nothing."""
+
+    def follow(self, plan: Plan) -> None:
+        pass
+
+    async def read(self, after: Mapping[str, Position], *, frames_max: int, block_ms: int | None) -> ReadResult:
+        return ReadResult((), {region: epoch for region, (epoch, _) in after.items()})
+
+    async def unblock(self, client: int) -> bool:
+        return False
+
+    async def close(self) -> None:
+        pass
+
+
+class ScriptedStreams:
+    """What is read where one region has ``last`` events; what a look finds is held back until ``gate`` is open."""
+
+    def __init__(self, node: RedisNode, taker: NodeTaker) -> None:
+        made.append(self)
+        self.taker = taker
+        self.client = 1
+        self.last = 505
+        self.asked = asyncio.Event()
+        self.gate = asyncio.Event()
+        self.failure: Exception | None = None
+        self.was_quiet = False
+        self.reads = 0
+
+    async def read(self, after: Places[StreamKey], *, frames_max: int, block_ms: int | None) -> list[StampedFrame]:
+        self.reads += 1
+        if self.failure is not None:
+            raise self.failure
+        found = [frame(number) for number in range(after[KEY][1] + 1, self.last + 1)]
+        self.asked.set()
+        await self.gate.wait()
+        await asyncio.sleep(0.001)
+        return found
+
+    def hidden(self) -> tuple[()]:
+        return ()
+
+    def break_off_pushes(self) -> bool:
+        return False
+
+    async def interrupt(self) -> None:
+        pass
+
+    async def close(self) -> None:
+        pass
+
+
+made: list[ScriptedStreams] = []
+
+
+def frame(number: int) -> StampedFrame:
+    return StampedFrame("x", 1, number, b"0 1 1 %d p" % number, b"0,%d" % number, b"[0,[0],[1]]")
+
+
+@pytest.fixture(autouse=True)
+def scripted(monkeypatch: pytest.MonkeyPatch) -> None:
+    made.clear()
+    monkeypatch.setattr(adapters.redis.egress, "NodeStreams", ScriptedStreams)
+
+
+def opened() -> tuple[Egress, ScriptedStreams]:
+    return Egress(lambda: cast("RedisNode", ScriptedNode()), "n1", PLAN), made[-1]
+
+
+async def test_a_stream_that_is_begun_again_further_back_takes_nothing_of_the_look_before() -> None:
+    egress, looking = opened()
+    one, other = EgressReader(egress, PLAN), EgressReader(egress, PLAN)
+    async with patience(10):
+        looking.last = 506
+        egress.begin(one, KEY, 505)
+        await looking.asked.wait()  # a look after 505 is under way, and will find 506
+        egress.end(one, KEY)
+        stream = egress.begin(other, KEY, 500)
+        egress.wait(other)
+        looking.gate.set()
+        while stream.tail == 500:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)  # the looks go on by themselves
+        assert [frame.last for _, frame in stream.kept] == [501, 502, 503, 504, 505, 506]
+        await egress.close()
+
+
+class Taker:
+    """Takes what comes while a read waits. Implements `adapters.network.Found`."""
+
+    def __init__(self, after: Places[str], room: int) -> None:
+        self.after, self.room = after, room
+        self.taken: list[int] = []
+        self.predicts, self.predicted = False, list[int]()
+
+    def has_room(self) -> bool:
+        return self.room > 0
+
+    def take(self, found: ReadResult) -> bool:
+        self.room -= len(found.frames)
+        for frame in found.frames:
+            self.taken.append(frame.last)
+            self.after.moved(frame.region, frame.epoch, frame.last)
+        return self.room > 0
+
+    def take_next(self, frame: StampedFrame, whole: Mapping[str, int]) -> bool:
+        if self.predicts and self.room > 0:
+            self.predicted.append(frame.last)
+            return self.take(ReadResult([frame], whole)) or True
+        return False
+
+
+@pytest.mark.parametrize(("room", "by_read"), [(999, []), (1, [3]), (0, [2, 3])])
+async def test_what_comes_while_a_read_waits_is_handed_on_as_long_as_there_is_room(
+    room: int, by_read: list[int]
+) -> None:
+    """The rest is the read's own."""
+    shared, looking = opened()
+    after = Places([("x", (1, 1))])
+    looking.last = 1
+    reader = EgressReader(shared, PLAN)
+    taker = Taker(after, room)
+    reader.tell(taker)
+    looking.gate.set()
+    read: list[int] = []
+
+    async def go_on() -> None:
+        while True:
+            frames, _ = await reader.read(after, frames_max=128, block_ms=60_000)
+            for frame in frames:
+                read.append(frame.last)
+                after.moved(frame.region, frame.epoch, frame.last)
+
+    task = asyncio.create_task(go_on())
+    async with patience(10):
+        while not looking.reads:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+        for last in (2, 3):
+            await asyncio.sleep(0.01)
+            looking.last = last
+            while after["x"][1] < last:  # noqa: ASYNC110
+                await asyncio.sleep(0.001)
+    assert read == by_read
+    assert taker.taken == [number for number in (2, 3) if number not in by_read]
+    looking.last = 400  # more than is handed on at once: the read has the rest, and does not wait for it
+    async with patience(10):
+        while after["x"][1] < looking.last:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+    assert sorted([*read, *taker.taken]) == [*range(2, 401)]
+    task.cancel()
+    await reader.close()
+    await shared.close()
+
+
+async def reading(reader: EgressReader, after: Places[str], read: list[int]) -> None:
+    while True:
+        frames, _ = await reader.read(after, frames_max=128, block_ms=60_000)
+        for frame in frames:
+            read.append(frame.last)
+            after.moved(frame.region, frame.epoch, frame.last)
+
+
+async def settled() -> None:
+    for _ in range(20):
+        await asyncio.sleep(0.001)
+
+
+async def test_what_is_pushed_next_goes_the_short_way_and_what_is_not_next_the_other() -> None:
+    egress, looking = opened()
+    looking.last = 1
+    after, read = Places([("x", (1, 1))]), list[int]()
+    taker = Taker(after, 999)
+    taker.predicts = True
+    reader = EgressReader(egress, PLAN)
+    reader.tell(taker)
+    task = asyncio.create_task(reading(reader, after, read))
+    looking.gate.set()
+    await settled()
+    looking.gate.clear()
+    assert egress.take([frame(2)])
+    assert egress.take([frame(3), frame(4)])
+    egress.take([frame(4)])
+    egress.take([frame(5)])
+    assert (taker.predicted, taker.taken, read) == ([2, 5], [2, 3, 4, 5], [])
+    looking.gate.set()
+    task.cancel()
+    await reader.close()
+    await egress.close()
+
+
+async def test_nothing_is_read_while_no_reader_waits() -> None:
+    egress, looking = opened()
+    looking.gate.set()
+    looking.last = 1
+    after = Places([("x", (1, 1))])
+    reader = EgressReader(egress, PLAN)
+    async with patience(10):
+        assert (await reader.read(after, frames_max=128, block_ms=60_000)).whole == {"x": 1}
+        looking.last = 3
+        found = await reader.read(after, frames_max=128, block_ms=60_000)
+        assert [each.last for each in found.frames] == [2, 3]
+        await settled()
+        before = looking.reads
+        looking.last = 9
+        await settled()
+        assert looking.reads <= before + 1
+        before = looking.reads
+        await settled()
+        assert looking.reads == before
+        for each in found.frames:
+            after.moved(each.region, each.epoch, each.last)
+        found = await reader.read(after, frames_max=128, block_ms=60_000)
+        assert found.frames[0].last == 4
+    await reader.close()
+    await egress.close()
+
+
+async def test_a_node_that_cannot_be_read_is_told_to_all_who_read_there_until_it_can() -> None:
+    egress, looking = opened()
+    looking.gate.set()
+    looking.last = 1
+    readers = [EgressReader(egress, PLAN) for _ in range(2)]
+    afters = [Places([("x", (1, 1))]) for _ in readers]
+    async with patience(10):
+        for reader, after in zip(readers, afters, strict=True):
+            await reader.read(after, frames_max=128, block_ms=60_000)
+        waiting = [
+            asyncio.create_task(reader.read(after, frames_max=128, block_ms=60_000))
+            for reader, after in zip(readers, afters, strict=True)
+        ]
+        await settled()
+        looking.failure = Unreachable("it hangs")
+        egress.look_anew()
+        for task in waiting:
+            with pytest.raises(Unreachable, match="it hangs"):
+                await task
+        with pytest.raises(Unreachable):
+            await readers[0].read(afters[0], frames_max=128, block_ms=60_000)
+        looking.failure = None
+        while egress.trouble is not None:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        for reader, after in zip(readers, afters, strict=True):  # at once: so that its status is known
+            assert (await reader.read(after, frames_max=128, block_ms=60_000)).frames == []
+    for reader in readers:
+        await reader.close()
+    await egress.close()
+
+
+async def test_a_read_without_an_answer_is_told_to_all_who_read_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(adapters.redis.egress, "LATE_S", 0.05)
+    egress, looking = opened()
+    looking.gate.set()
+    looking.last = 1
+    reader, after = EgressReader(egress, PLAN), Places([("x", (1, 1))])
+    async with patience(10):
+        await reader.read(after, frames_max=128, block_ms=60_000)
+        await settled()
+        looking.gate.clear()
+        with pytest.raises(Unreachable, match="has not answered"):
+            await reading(reader, after, [])
+        looking.gate.set()
+        while egress.trouble is not None:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    await reader.close()
+    await egress.close()
+
+
+async def test_a_reader_fails_when_what_it_reads_with_others_closes() -> None:
+    shared, looking = opened()
+    reader = EgressReader(shared, PLAN)
+    after = Places([("x", (1, 1))])
+    async with patience(10):
+        waiting = asyncio.create_task(reader.read(after, frames_max=128, block_ms=60_000))
+        while not looking.reads:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+        looking.gate.set()
+        await shared.close()
+        for asked in (waiting, reader.read(after, frames_max=128, block_ms=60_000)):
+            with pytest.raises(NotConnected):
+                await asked
