@@ -12,13 +12,14 @@ class FrameSizes:
 
     def __init__(self, expected: int = 1) -> None:
         """``expected``: in bytes, before any frame has come."""
-        self._bytes = expected
+        self.bytes = expected
+        """The size of one."""
 
     def note(self, frames: Iterable[StampedFrame]) -> None:
         """Take frames that have come."""
         for frame in frames:
-            self._bytes = max(len(frame.body), self._bytes - self._bytes // 64, 1)
+            self.bytes = max(len(frame.body), self.bytes - self.bytes // 64, 1)
 
     def fit_in(self, size: int, frames_max: int) -> int:
         """Return how many frames have about so many bytes: 1 at least, and ``frames_max`` at most."""
-        return max(1, min(frames_max, size // self._bytes))
+        return max(1, min(frames_max, size // self.bytes))

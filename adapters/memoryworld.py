@@ -240,10 +240,18 @@ class MemoryNode:
         self._world.stepped(self._node)
         return answers
 
-    def offer(self, *, at_once: bool) -> None:
+    def offer(self) -> None:
         """See `Lane.offer`: everything is published by tasks here."""
         if self._sender is not None:
             self._sender.must_publish()
+
+    def may_send(self) -> bool:
+        """See `Lane.may_send`."""
+        return False
+
+    def send(self, frame: PublishedFrame) -> None:
+        """See `Lane.send`."""
+        raise AssertionError("it may not")
 
     async def transfer(self, source: str, frames: Sequence[LinkedFrame]) -> TransferAnswer:
         """See `LinkTarget.transfer`."""

@@ -74,12 +74,14 @@ class Lane(Protocol):
     async def publish(self, frames: Sequence[PublishedFrame]) -> list[Answer]:
         """Offer frames; raises `NetworkError` if their outcome is unknown."""
 
-    def offer(self, *, at_once: bool) -> None:
-        """Have the `Sender` asked for frames, and these published without a task.
+    def offer(self) -> None:
+        """Have the `Sender` asked for frames, with others in this round of the event loop, and these published."""
 
-        ``at_once``: now, if nothing hinders it, and not together with what else is published in this round of the event
-        loop.
-        """
+    def may_send(self) -> bool:
+        """Return whether `send` can be called: nothing hinders it, and nothing else could go together with it."""
+
+    def send(self, frame: PublishedFrame) -> None:
+        """Publish one frame now, without a task; the `Sender` is told the answer."""
 
     async def close(self) -> None:
         """Close the connection."""

@@ -82,13 +82,13 @@ class Holding:
     """Notes when frames arrive that are not delivered at once, and how long they waited."""
 
     def __init__(self) -> None:
-        self._since_ns: dict[tuple[str, int, int], int] = {}
+        self.since_ns: dict[tuple[str, int, int], int] = {}
         self._counts = [0] * (len(EDGES_MS) + 1)
         self._longest_ms = 0.0
 
     def __bool__(self) -> bool:
         """Whether any frame is known to wait."""
-        return bool(self._since_ns)
+        return bool(self.since_ns)
 
     def received(self, frames: Sequence[StampedFrame], handed_out: Iterable[Ready | Missing]) -> None:
         """Note the frames of one read that were not delivered with it. Do not call it while nothing is held."""
@@ -96,13 +96,13 @@ class Holding:
         at_once = {_key(item.frame) for item in handed_out if isinstance(item, Ready)}
         for frame in frames:
             if (key := _key(frame)) not in at_once:
-                self._since_ns[key] = now_ns
-        while len(self._since_ns) > WAITING_MAX:
-            del self._since_ns[next(iter(self._since_ns))]
+                self.since_ns[key] = now_ns
+        while len(self.since_ns) > WAITING_MAX:
+            del self.since_ns[next(iter(self.since_ns))]
 
     def handed_out(self, items: Iterable[Ready | Missing], *, still_held: int) -> None:
         """Count those of these frames that waited. Do not call it while none waits."""
-        waiting = self._since_ns
+        waiting = self.since_ns
         now_ns = time.monotonic_ns()
         for item in items:
             if isinstance(item, Ready) and (since_ns := waiting.pop(_key(item.frame), None)) is not None:

@@ -73,7 +73,8 @@ class Publisher(Generic[Token]):
         incarnation. Nothing is sent to them before `renew`."""
         self._joint: dict[int, OpenFrame[Token]] = {}
         """The frames of several regions whose fate is not reported yet, by their identity."""
-        self._woken: set[str] = set()
+        self.woken_nodes: set[str] = set()
+        """What `woken` returns next."""
         self._abandoned: list[Resolved[Token]] = []
 
     def add(self, region: str, payload: bytes, binary: bool, sent_at_ns: int, token: Token) -> str | None:
@@ -286,14 +287,10 @@ class Publisher(Generic[Token]):
         """Return the regions in which this connection has yet to deliver its own events: of use when causal."""
         return self._wait.awaited() if self._wait is not None else set()
 
-    @property
-    def has_woken(self) -> bool:
-        """Whether `woken` has anything to return."""
-        return bool(self._woken)
-
     def woken(self) -> set[str]:
         """Return the nodes that have got something to take since the last call."""
-        woken, self._woken = self._woken, set()
+        woken = set(self.woken_nodes)
+        self.woken_nodes.clear()
         return woken
 
     def abandoned(self) -> list[Resolved[Token]]:
@@ -352,7 +349,7 @@ class Publisher(Generic[Token]):
             frame_bytes += len(frame.body) * (1 + len(frame.extras.also))
         if frames:
             self._in_flight[node] = frames
-        self._woken.discard(node)
+        self.woken_nodes.discard(node)
         return frames
 
     def take_lone(
@@ -609,7 +606,7 @@ class Publisher(Generic[Token]):
             state = states[0]
         assert state.node is not None
         self._ready.setdefault(state.node, {})[state.name] = state
-        self._woken.add(state.node)
+        self.woken_nodes.add(state.node)
 
     def _may_go_together(self, frame: OpenFrame[Token], states: Sequence[Outbox[Token]]) -> bool:
         """Return whether a frame of several regions can be taken."""

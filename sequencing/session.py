@@ -236,7 +236,7 @@ class Session(Generic[Token]):
 
         None: pass it to `read`, which would do the same, with effects. ``whole``: see `sequencing.cut.ReadResult`.
         """
-        if self.is_causal or not self._was_settled or self._publisher.has_woken:
+        if self.is_causal or not self._was_settled or self._publisher.woken_nodes:
             return None
         return self._subscriber.receive_next(frame, whole)
 

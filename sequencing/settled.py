@@ -37,21 +37,6 @@ class Track(NamedTuple):
     received: Received
     expected: Expected
 
-    def takes(self, frame: StampedFrame, requests: int) -> bool:
-        """Take a frame if it is the next one of the region, and of one event; return whether it was.
-
-        ``requests``: see `FollowedRegion.moved_in`.
-        """
-        last, stamp = frame.last, frame.stamp
-        if last != self.expected.next or frame.epoch != self.epoch or stamp[:2] != _NODE or not stamp[2:].isdigit():
-            return False
-        followed, received = self.followed, self.received
-        followed.after = received.received = last
-        followed.moved_in = requests
-        received.number = int(stamp[2:])
-        self.expected.next = last + 1
-        return True
-
 
 class Tracks:
     """The tracks of one subscriber."""
@@ -67,14 +52,22 @@ class Tracks:
     def next(self, frame: StampedFrame, whole: Mapping[str, int] | None, turn: int, requests: int) -> Ready | None:
         """Return a frame to deliver, if it is what a track of this turn expects; None leaves all as it is.
 
-        ``whole``: see `sequencing.cut.ReadResult`.
+        ``whole``: see `sequencing.cut.ReadResult`; ``requests``: see `FollowedRegion.moved_in`.
         """
         track = self._all.get(frame.region)
         if track is None or track.turn != turn or track.whole is not whole or frame.meta[:4] != _LONE:
             return None
-        meta = self._senders.get(frame.meta.split(b" ", 4)[-1]) or self._learn(frame.meta)
-        if meta is None or not track.takes(frame, requests):
+        expected, last, stamp = track.expected, frame.last, frame.stamp
+        if last != expected.next or frame.epoch != track.epoch or stamp[:2] != _NODE or not stamp[2:].isdigit():
             return None
+        meta = self._senders.get(frame.meta.split(b" ", 4)[-1]) or self._learn(frame.meta)
+        if meta is None:
+            return None
+        followed, received = track.followed, track.received
+        followed.after = received.received = last
+        followed.moved_in = requests
+        received.number = int(stamp[2:])
+        expected.next = last + 1
         return Ready(frame, meta)
 
     def lacks(self, region: str, turn: int) -> bool:

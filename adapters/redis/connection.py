@@ -13,6 +13,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from hashlib import sha1
 from itertools import chain
 from pathlib import Path
@@ -171,7 +172,7 @@ class RedisConnection:
 
     @property
     def _is_open(self) -> bool:
-        return self._wire is not None and self._wire.is_open and bool(self._connection.is_connected)
+        return self._wire is not None and self._wire.is_open
 
     @property
     def has_channels(self) -> bool:
@@ -219,17 +220,17 @@ class RedisConnection:
                 return answers
         except exceptions.ResponseError as error:
             if len(commands) > 1 or _ENDS_CONNECTION in str(error):
-                await self._connection.disconnect(nowait=True)
+                await self._drop()
             if _ENDS_CONNECTION in str(error):
                 raise self._translated(ConnectionError(str(error)), sent_bytes=_bytes_of(commands)) from error
             has_moved = self._places.has_moved if self._places is not None else is_from_no_master
             if has_moved(error):
-                await self._connection.disconnect(nowait=True)
+                await self._drop()
                 where = redacted(self.url)
                 raise Unreachable(f"the master of {where} has moved, or refuses commands now: {error}") from error
             raise self._translated(error) from error
         except BaseException as error:
-            await self._connection.disconnect(nowait=True)
+            await self._drop()
             is_late = isinstance(error, TimeoutError) and _bytes_of(commands) < LARGE_BYTES
             if is_late and (self._was_taken or await self._is_taken()):
                 raise Unreachable(
@@ -322,26 +323,31 @@ class RedisConnection:
 
     def can_run(self, script: Script) -> bool:
         """Whether `run_at_once` can be called: the server is open, is the right one, and has the script."""
-        return script in self._has_run and self._is_open and not self._is_other_run()
+        wire, wanted = self._wire, self.run_wanted
+        return wire is not None and wire.is_open and script in self._has_run and wanted in ("", self.found_run)
 
     def run_at_once(self, script: Script, keys: Sequence[str], arguments: Sequence[Any], told: Replied) -> None:
         """Run a script, and have its reply told, or what went wrong: a `NetworkError` or an `OtherSideError`."""
 
-        def replied(replies: list[Any], error: Exception | None) -> None:
-            failed = error or next((reply for reply in replies if isinstance(reply, exceptions.RedisError)), None)
-            if failed is None:
-                lacking = self._lacking(replies[1]) if copied else None
-                told(replies[0] if lacking is None else None, lacking)
-            elif isinstance(failed, TimeoutError):
-                told(None, Unreachable(f"Redis at {redacted(self.url)} does not answer: {_HANGS}"))
-            else:
-                told(None, self._translated(failed))
-
         assert self._wire is not None
-        command = ("EVALSHA", self._shas[script], len(keys), *keys, *arguments)
-        copied = (self._wait,) if self._wait is not None and script.writes else ()
-        packed = [hiredis.pack_command(each) for each in (command, *copied)]
-        self._wire.send(packed, len(packed), replied)
+        packed = hiredis.pack_command(("EVALSHA", self._shas[script], len(keys), *keys, *arguments))
+        if self._wait is None or not script.writes:
+            self._wire.send((packed,), 1, partial(self._replied, told, False))
+        else:
+            self._wire.send((packed, hiredis.pack_command(self._wait)), 2, partial(self._replied, told, True))
+
+    def _replied(self, told: Replied, is_copied: bool, replies: list[Any], error: Exception | None) -> None:
+        if error is None and not is_copied and not isinstance(replies[0], Exception):
+            told(replies[0], None)  # as nearly always
+            return
+        failed = error or next((reply for reply in replies if isinstance(reply, exceptions.RedisError)), None)
+        if failed is None:
+            lacking = self._lacking(replies[1]) if is_copied else None
+            told(replies[0] if lacking is None else None, lacking)
+        elif isinstance(failed, TimeoutError):
+            told(None, Unreachable(f"Redis at {redacted(self.url)} does not answer: {_HANGS}"))
+        else:
+            told(None, self._translated(failed))
 
     def ask_at_once(self, commands: Sequence[tuple[Any, ...]], told: Callable[[list[Any]], None]) -> None:
         """Send commands, and have their replies told, errors among them; none if they do not come.
@@ -394,12 +400,17 @@ class RedisConnection:
     async def close(self) -> None:
         """Close the socket; a later call opens a new one."""
         self._deadline.close()
+        await self._drop()
+
+    async def _drop(self) -> None:
+        if self._wire is not None:
+            self._wire.is_open = False
         await self._connection.disconnect(nowait=True)
 
     async def _open(self) -> None:
         self.opened += 1
         self._was_taken = False
-        await self._connection.disconnect(nowait=True)
+        await self._drop()
         if self._places is None:
             await self._connection.connect()
         else:

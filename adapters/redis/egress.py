@@ -28,7 +28,7 @@ from adapters.redis.nodestreams import NodeStreams
 from adapters.redis.together import closed_error
 from sequencing.cut import Numbered, ReadResult, let_through
 from sequencing.errors import GamecastError, Unreachable, is_passing
-from sequencing.frames import StampedFrame, node_number
+from sequencing.frames import StampedFrame
 from sequencing.keyed import Snapshot
 from sequencing.plan import Plan
 
@@ -62,6 +62,8 @@ class Egress:
         """``make_node``: returns a new access to the node, for one task."""
         self.name = name
         self._plan = plan
+        self.run = plan.runs.get(name, "")
+        """The run that the newest plan names."""
         self._streams: dict[StreamKey, EgressStream] = {}
         self._after: Places[StreamKey] = Places()
         """Stream → the position after which it is read next."""
@@ -95,11 +97,6 @@ class Egress:
         self._task = keep_running(self._run, name=f"gamecast read {name}", on_failure=self._fail)
 
     @property
-    def run(self) -> str:
-        """The run that the newest plan names."""
-        return self._plan.runs.get(self.name, "")
-
-    @property
     def next_look(self) -> int:
         """The number of the next read that begins."""
         return self._begun + 1
@@ -108,7 +105,7 @@ class Egress:
         """Talk to the node in the run that the newest plan names."""
         if (plan.epoch, plan.version) <= (self._plan.epoch, self._plan.version):
             return
-        self._plan = plan
+        self._plan, self.run = plan, plan.runs.get(self.name, "")
         self._direct.follow(plan)
         self._node.follow(plan)
 
@@ -187,10 +184,6 @@ class Egress:
             self.require_open()
             yield
 
-    def has_room(self) -> bool:
-        """See `nodestreams.Taker`."""
-        return bool(self.waiting)
-
     def take(self, frames: Sequence[StampedFrame]) -> bool:
         """See `nodestreams.Taker`."""
         self._hand_out(frames)
@@ -244,10 +237,10 @@ class Egress:
     def _hand_out(self, frames: Sequence[StampedFrame], frames_max: int = 0) -> None:
         """Give frames to those who read their streams; ``frames_max``: of a read, 0 for what was pushed."""
         self.looks, now_s = self._begun, time.monotonic()
-        self._sizes.note(frames)
         if len(frames) == 1 and not self._ahead and not self.awaiting and frames_max != 1:
             self._hand_out_one(frames[0], now_s)
             return
+        self._sizes.note(frames)
         looking: dict[StreamListener, None] = {}
         for frame in self._known_to_be_next(frames, frames_max or inf):
             stream = self._streams.get((frame.region, frame.epoch))
@@ -268,8 +261,10 @@ class Egress:
         stream = self._streams.get(key)
         if stream is None or stream.since > self._begun or frame.last <= stream.tail:
             return
-        stream.tail, stream.number = frame.last, abs(node_number(frame.stamp)) or stream.number
-        self._after.moved(key, frame.epoch, frame.last)
+        stream.tail, stream.stamp = frame.last, frame.stamp or stream.stamp
+        self._after[key] = frame.epoch, frame.last  # which is no news for who reads: it has returned the frame
+        if len(frame.body) > self._sizes.bytes:
+            self._sizes.note((frame,))
         stream.take(frame, now_s)
         for reader in tuple(stream.readers):
             reader.take_next(stream, frame)
@@ -283,11 +278,11 @@ class Egress:
         for frame in frames:
             stream = self._streams.get((frame.region, frame.epoch))
             if stream is not None and stream.since <= self._begun and frame.last > stream.tail:
-                stream.tail, stream.number = frame.last, abs(node_number(frame.stamp)) or stream.number
+                stream.tail, stream.stamp = frame.last, frame.stamp or stream.stamp
                 self._after.moved(stream.key, frame.epoch, frame.last)
-                self._ahead.append((stream.number, frame))
+                self._ahead.append((stream.number(), frame))
                 count[stream] = count.get(stream, 0) + 1
-        cut = min((stream.number for stream, found in count.items() if found >= frames_max), default=inf)
+        cut = min((stream.number() for stream, found in count.items() if found >= frames_max), default=inf)
         return [frame for _, frame in let_through(self._ahead, cut)]
 
     def _hide(self) -> None:

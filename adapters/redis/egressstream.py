@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from adapters.network import Hidden
-from sequencing.frames import StampedFrame
+from sequencing.frames import StampedFrame, node_number
 
 StreamKey = tuple[str, int]
 """(region, epoch)."""
@@ -51,11 +51,15 @@ class EgressStream:
     start: int
     tail: int
     since: int
-    number: int = 0
-    """The node number of the last frame that was read."""
+    stamp: bytes = b""
+    """Of the last frame that was read."""
     kept: deque[tuple[float, StampedFrame]] = field(default_factory=deque)
     kept_bytes: int = 0
     readers: set[StreamListener] = field(default_factory=set)
+
+    def number(self) -> int:
+        """Return the node number of the last frame that was read, 0 where the node has not numbered it."""
+        return abs(node_number(self.stamp)) if self.stamp else 0
 
     def take(self, frame: StampedFrame, now_s: float) -> None:
         """Keep a frame that arrived, and drop old ones."""

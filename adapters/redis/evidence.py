@@ -38,7 +38,8 @@ class Evidence:
         self._keys = keys
         self._receipts: dict[str, tuple[str, int, int, tuple[int, ...]]] = {}
         """Region → publisher, incarnation and last number of the last acknowledged frame, and its position."""
-        self._read: dict[Stream, tuple[int, bytes]] = {}
+        self.last_read: dict[Stream, tuple[int, bytes]] = {}
+        """Stream → the number and the meta of the last frame that was read of it: for the reader to note."""
         self._run = ""
         """The run of the server in which something was missing, and what."""
         self._lost = ""
@@ -60,18 +61,14 @@ class Evidence:
             last = first + frame.count - 1
             self._receipts[region] = frame.publisher, frame.incarnation, last, (epoch, sequence)
 
-    def read(self, stream: Stream, last: int, meta: bytes) -> None:
-        """Note the last frame that was read of a stream."""
-        self._read[stream] = last, meta
-
     def forget(self) -> None:
         """Forget everything: the network has ended that it was about."""
-        self._receipts, self._read, self._run, self._lost = {}, {}, "", ""
+        self._receipts, self.last_read, self._run, self._lost = {}, {}, "", ""
 
     def narrow(self, streams: Collection[Stream]) -> None:
         """Forget all but some streams, if those are many; what was read there stays true."""
-        if len(self._read) > 2 * len(streams):
-            self._read = {stream: last for stream, last in self._read.items() if stream in streams}
+        if len(self.last_read) > 2 * len(streams):
+            self.last_read = {stream: last for stream, last in self.last_read.items() if stream in streams}
 
     async def missing(self, run: str, before: str, exchange: Exchange) -> str:
         """Return in words what the node lacks, empty if this connection misses nothing.
@@ -82,7 +79,7 @@ class Evidence:
         """
         if run == self._run:
             return self._lost
-        if not self._read and not self._receipts:
+        if not self.last_read and not self._receipts:
             return ""
         is_empty = not (await exchange([("EXISTS", self._keys.node)]))[0]
         if run == before and not is_empty:
@@ -96,7 +93,7 @@ class Evidence:
 
     async def _lost_of_streams(self, exchange: Exchange, *, is_empty: bool) -> list[str]:
         lost: list[str] = []
-        for page in _pages(list(self._read.items())):
+        for page in _pages(list(self.last_read.items())):
             keys = [self._keys.egress(epoch, region) for (region, epoch), _ in page]
             fields = (f"{epoch} {region}" for (region, epoch), _ in page)
             [steps] = await exchange([("HMGET", self._keys.steps, *fields)])

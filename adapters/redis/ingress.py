@@ -83,7 +83,7 @@ class Ingress:
         self.follow(plan)
         return IngressLane(self, plan, sender)
 
-    def offer(self, lane: IngressLane, *, at_once: bool) -> None:
+    def offer(self, lane: IngressLane) -> None:
         """Have a connection's frames taken, with those of others in this round of the event loop."""
         if self._closing:
             lane.close_with(closed_error())
@@ -91,11 +91,24 @@ class Ingress:
         self._offering[lane] = None
         if self._under_way or self._is_due:
             return
-        if at_once and self._ready is not None and not self._ready:
-            self._look()  # nothing is about to run in this round that could publish more
-        else:
-            self._is_due = True
-            self._loop.call_soon(self._look)
+        self._is_due = True
+        self._loop.call_soon(self._look)
+
+    def may_send(self, run: str) -> bool:
+        """Return whether one frame for a run of the node can be published now, with nothing that could go with it."""
+        return (
+            not (self._under_way or self._is_due or self._offering or self._closing)
+            and self._ready is not None
+            and not self._ready
+            and run == self.run
+            and self._node.can_publish_at_once()
+        )
+
+    def send(self, lane: IngressLane, frame: PublishedFrame, told: Answered) -> None:
+        """Publish one frame now."""
+        self._under_way = [_Part(1, self._loop.time() + lane.limit_s, told)]
+        self._limit.begin(lane.limit_s)
+        self._node.publish_at_once((frame,), self._answered)
 
     async def close(self) -> None:
         """Close; requests in progress still get their answers."""
@@ -207,15 +220,24 @@ class IngressLane:
         """See `Lane.publish`."""
         answered: asyncio.Future[Sequence[Answer]] = asyncio.get_running_loop().create_future()
         self._own = frames, telling(answered)
-        self._ingress.offer(self, at_once=False)
+        self._ingress.offer(self)
         try:
             return list(await answered)
         finally:
             self._own = None
 
-    def offer(self, *, at_once: bool) -> None:
+    def offer(self) -> None:
         """See `Lane.offer`."""
-        self._ingress.offer(self, at_once=at_once)
+        self._ingress.offer(self)
+
+    def may_send(self) -> bool:
+        """See `Lane.may_send`."""
+        return self._own is None and self._ingress.may_send(self.run)
+
+    def send(self, frame: PublishedFrame) -> None:
+        """See `Lane.send`."""
+        assert self._sender is not None
+        self._ingress.send(self, frame, self._sender.answered)
 
     def take(self) -> tuple[Sequence[PublishedFrame], Answered]:
         """Return what is to be published now, and who takes the answers."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -102,16 +103,17 @@ class RedisNode:
     def publish_at_once(self, frames: Sequence[PublishedFrame], told: Answered) -> None:
         """As `publish`, without a task."""
 
-        def answered(reply: Any, error: Exception | None) -> None:
-            answers: Sequence[Answer] = ()
-            try:
-                if error is None:
-                    answers = self._answers(frames, reply)
-            except (ValueError, AttributeError, TypeError) as wrong:
-                error = NetworkError(f"node {self.name!r} has answered what no node does: {wrong!r}")
-            told(answers, error)
+        arguments = _arguments(frames)
+        self.connection.run_at_once(STEP, self._step_keys, arguments, partial(self._answered, frames, told))
 
-        self.connection.run_at_once(STEP, self._step_keys, _arguments(frames), answered)
+    def _answered(self, frames: Sequence[PublishedFrame], told: Answered, reply: Any, error: Exception | None) -> None:
+        answers: Sequence[Answer] = ()
+        try:
+            if error is None:
+                answers = self._answers(frames, reply)
+        except (ValueError, AttributeError, TypeError) as wrong:
+            error = NetworkError(f"node {self.name!r} has answered what no node does: {wrong!r}")
+        told(answers, error)
 
     def break_off(self) -> None:
         """End a request that takes too long: its outcome is unknown."""
@@ -437,6 +439,10 @@ def _two_numbers(text: bytes | None) -> tuple[int, int] | None:
 
 def _arguments(frames: Sequence[PublishedFrame]) -> list[Any]:
     """Return the arguments with which the step publishes frames."""
+    if len(frames) == 1 and frames[0].extras is NO_EXTRAS:
+        [frame] = frames
+        of_publisher = frame.publisher, frame.incarnation, frame.first, frame.count
+        return ["publish", frame.region, frame.epoch, *of_publisher, int(frame.kind), frame.body]
     are_keyed = any(frame.extras is not NO_EXTRAS for frame in frames)
     arguments: list[Any] = ["publish+" if are_keyed else "publish"]
     for frame in frames:

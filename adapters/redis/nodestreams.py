@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from typing import Any, Protocol
 
@@ -26,8 +26,9 @@ GIVEN_AGAIN = "the node lost these events after they were delivered, and may hav
 class Taker(Protocol):
     """Takes what is pushed while a `read` waits for it."""
 
-    def has_room(self) -> bool:
-        """Return whether it takes anything now."""
+    @property
+    def waiting(self) -> Collection[object]:
+        """Those who take anything now."""
 
     def take(self, frames: Sequence[StampedFrame]) -> bool:
         """Take frames; return whether there is room for more: if not, the `read` is to return."""
@@ -208,12 +209,18 @@ class NodeStreams:
     def _hand_over(self) -> bool:
         """Hand on what was pushed while a `read` waits for it; return False if that is the `read`'s own."""
         reading, last_of = self._reading, self._last_of
-        if reading is None or last_of is None or self._before_the_rest is not None or not self._taker.has_room():
+        if reading is None or last_of is None or self._before_the_rest is not None or not self._taker.waiting:
             return False
-        pushed = self._pushed_frames
-        frames, are_all = next_of(self._pushes.take_come(), reading.places, last_of, pushed)
+        pushed, pushes = self._pushed_frames, self._pushes
+        frames, are_all = next_of(pushes.take_come(), reading.places, last_of, pushed)
         self._pushed_in = self._connection.found_run
         reading.moved(frames)
+        if are_all and len(frames) == 1 and not pushed.due:  # as nearly always
+            pushes.busy = 0
+            if not self._taker.take(frames):
+                self._before_the_rest = []
+                pushes.return_now()
+            return True
         if not are_all:
             self._is_caught_up, self._before_the_rest = False, frames
             self._pushes.return_now()

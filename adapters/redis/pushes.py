@@ -18,7 +18,6 @@ movable servers (Sentinel) do not listen.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -89,9 +88,9 @@ class Pushes:
         """Called while `next` waits, when something has come: returns whether it took it all, by `take_come`."""
         self._ending: set[asyncio.Task[None]] = set()
         self._channels: set[bytes] = set()
-        self._come: deque[Pushed] = deque()
+        self._come: list[Pushed] = []
         self._deadline = Deadline()
-        self._lone = self._busy = self._quiet = self._turns = self._idle = 0
+        self._lone = self.busy = self._quiet = self._turns = self._idle = 0
         self._refused = False
         self._waiting = self._interrupted = self._is_brief = False
         self._has_read = False
@@ -118,8 +117,8 @@ class Pushes:
         """Note how much a read has found."""
         self._has_read = True
         if self.is_on:
-            self._busy = self._busy + 1 if frames >= MUCH_FRAMES else 0
-            if self._busy >= BUSY_READS:
+            self.busy = self.busy + 1 if frames >= MUCH_FRAMES else 0
+            if self.busy >= BUSY_READS:
                 self.end()
         elif waited:
             self._lone = self._lone + 1 if 0 < frames <= LITTLE_FRAMES else 0
@@ -219,8 +218,9 @@ class Pushes:
 
     def take_come(self) -> list[Pushed]:
         """Return what has come and was not taken."""
-        come, self._come, self._come_bytes = list(self._come), deque(), 0
-        self._resume()
+        come, self._come, self._come_bytes = self._come, [], 0
+        if self._is_paused:
+            self._resume()
         if come:
             self._quiet = -1  # a wait that ends now was not in vain
             self._has_read = True
@@ -247,7 +247,8 @@ class Pushes:
 
     def all_taken(self) -> None:
         """Have what has come handed on."""
-        if self._come and self._arrival is not None and not self._unconfirmed and self._has_taken_over():
+        may_take_over = self._come and self._arrival is not None and not self._unconfirmed and not self._is_brief
+        if may_take_over and not self._interrupted and self.on_come is not None and self.on_come():
             return
         self._wake()
         is_much = len(self._come) > MESSAGES_MAX or self._come_bytes > COME_BYTES_MAX
@@ -260,9 +261,6 @@ class Pushes:
         """Hear that nothing more comes."""
         self._lost = error
         self._wake()
-
-    def _has_taken_over(self) -> bool:
-        return self.on_come is not None and not self._is_brief and not self._interrupted and self.on_come()
 
     def _wake(self) -> None:
         if self._arrival is not None and not self._arrival.done():
@@ -293,9 +291,9 @@ class Pushes:
 
     def end(self) -> None:
         """Stop listening, until it is time again."""
-        self._lone = self._busy = self._quiet = self._turns = self._idle = 0
+        self._lone = self.busy = self._quiet = self._turns = self._idle = 0
         self._channels = set()
-        self._come.clear()
+        self._come = []
         if self._wire is not None:
             self._wire.let_go()
         self._come_bytes, self._unconfirmed, self._is_paused, self._wire, self._lost = 0, 0, False, None, None

@@ -114,9 +114,11 @@ class StreamsRead:
 
     def moved(self, frames: Iterable[StampedFrame]) -> None:
         """Note frames that came another way."""
+        at, moved, evidence = self._at, self._moved, self._evidence.last_read
         for frame in frames:
-            self._moved.add(frame.region if frame.region in self._at else (frame.region, frame.epoch))
-            self._evidence.read((frame.region, frame.epoch), frame.last, frame.meta)
+            stream = frame.region, frame.epoch
+            moved.add(stream if stream in at else frame.region)
+            evidence[stream] = frame.last, frame.meta
 
     def last_of(self) -> dict[bytes, int]:
         """Return the positions: key → region sequence."""
@@ -145,7 +147,7 @@ class StreamsRead:
             region = _region_of(stream)
             frames += frames_of(region, entries)
             if entries:
-                self._evidence.read((region, self.streams[stream]), frames[-1].last, frames[-1].meta)
+                self._evidence.last_read[region, self.streams[stream]] = frames[-1].last, frames[-1].meta
         return frames
 
 

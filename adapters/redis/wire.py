@@ -113,7 +113,9 @@ class Wire(asyncio.Protocol):
             reader.feed(data)
             while self.is_open and (reply := reader.gets(False)) is not _NOTHING:
                 if not awaited:
-                    self._take_message(reply)
+                    if self._pushed is None:
+                        raise exceptions.InvalidResponse(f"nothing was asked, and this was answered: {reply!r}")
+                    self._pushed.take(reply)
                     continue
                 self._replies.append(reply)
                 if len(self._replies) >= awaited[0][0]:
@@ -127,11 +129,6 @@ class Wire(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Hear that the connection is closed."""
         self._end(exc or exceptions.ConnectionError("the server has closed the connection"))
-
-    def _take_message(self, message: Any) -> None:
-        if self._pushed is None:
-            raise exceptions.InvalidResponse(f"nothing was asked, and this was answered: {message!r}")
-        self._pushed.take(message)
 
     def _end(self, error: Exception) -> None:
         self.is_open = False

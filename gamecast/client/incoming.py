@@ -611,7 +611,12 @@ class Incoming:
 
     def take_next(self, frame: StampedFrame, whole: Mapping[str, int]) -> bool:
         """Take one frame by the short way: if the session has predicted it, and nothing is in its way."""
-        if self._tap is not None or self.holding or self._recalls or self._states or self._replays:
+        inbox, limits = self._inbox, self._limits
+        if inbox.events >= limits.inbox_events_max or inbox.bytes >= limits.inbox_bytes_max or self._recalls:
+            return False
+        if self._tap is not None or self.holding.since_ns or self._states.calls or self._states.on_the_way:
+            return False
+        if self._replays.all:
             return False
         ready = self._session.read_next(frame, whole)
         if ready is None:

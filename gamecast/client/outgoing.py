@@ -43,6 +43,7 @@ from sequencing.errors import (
 from sequencing.joint import is_set, label, set_name
 from sequencing.names import check_region
 from sequencing.plan import Plan
+from sequencing.resolved import Resolved
 from sequencing.session import Effects, Session
 from sequencing.together import not_together
 
@@ -145,8 +146,17 @@ class Outgoing:
             await self._room.wait()
             self._require_fit(region)
         future: ReceiptFuture = asyncio.Future(loop=self._loop)
-        self._add(region, encoded, type(payload) is bytes, future, about, is_lone=not buffered.events)
+        is_binary = type(payload) is bytes
+        if about is ABOUT_NOTHING and not buffered.events:
+            sent = self._session.publish_lone(region, encoded, is_binary, time.time_ns(), future, self._may_send)
+            if sent is not None:
+                self._nodes[sent[0]].send(sent[1])
+                return await future
+        self._add(region, encoded, is_binary, future, about)
         return await future
+
+    def _may_send(self, node: str) -> bool:
+        return node in self._nodes and self._nodes[node].may_send()
 
     def publish_async(self, region: str, payload: Any, about: About = ABOUT_NOTHING) -> ReceiptFuture:
         """See `Client.publish_async`."""
@@ -273,9 +283,7 @@ class Outgoing:
         if buffered.events >= self._async_events_max or buffered.bytes >= self._async_bytes_max:
             raise self._full()
 
-    def _add(
-        self, region: str, encoded: bytes, binary: bool, token: Token, about: About, *, is_lone: bool = False
-    ) -> None:
+    def _add(self, region: str, encoded: bytes, binary: bool, token: Token, about: About) -> None:
         if about is ABOUT_NOTHING:
             node = self._session.publish(region, encoded, binary, time.time_ns(), token)
         elif about.regions:
@@ -289,7 +297,7 @@ class Outgoing:
                 conditions=about.conditions,
             )
         if node is not None:
-            self._nodes[node].offer(is_lone=is_lone)
+            self._nodes[node].offer()
         else:
             for each in about.regions or (region,):
                 self._await_place(each)
@@ -429,6 +437,13 @@ class Outgoing:
             self._nodes[node].offer()
         if not self.is_closing and (self._renewing is None or self._renewing.done()) and self._session.doubtful():
             self._renewing = asyncio.create_task(self._renew(), name="gamecast renewal")
+
+    def resolve(self, resolved: Resolved[Token]) -> None:
+        """See `Host.resolve`."""
+        self._receipts.resolve(resolved)
+        if self.on_settled is not None:
+            self.on_settled()
+        self._room.set()
 
     def _mark_again(self, region: str, body: bytes) -> None:
         if not self.is_closing:

@@ -236,12 +236,23 @@ class NodeReaders:
             self._interrupt(node, reading)
         return self._taker.has_room_now()
 
-    def take_next(self, reading: _NodeReader, frame: StampedFrame, whole: Mapping[str, int]) -> bool:
-        """Take a frame while a read waits, if there is room and it is predicted."""
-        if not (self.has_room_at_once(reading) and self._taker.take_next(frame, whole)):
+    def take_next(self, node: str, reading: _NodeReader, frame: StampedFrame, whole: Mapping[str, int]) -> bool:
+        """Take a frame while a read waits, if there is room and it is predicted: then nothing is held, and what is to
+        be read is as it was when the read began."""
+        if not reading.is_waiting or reading.interrupt is not None or reading.failed is not None:
             return False
-        reading.sizes.note((frame,))
-        reading.after.moved(frame.region, frame.epoch, frame.last)
+        if self._stopping or self._draining:
+            return False
+        try:
+            if not self._taker.take_next(frame, whole):
+                return False
+        except Exception as error:  # noqa: BLE001 - the task ends with it
+            reading.failed = error
+            self._interrupt(node, reading)
+            return True
+        if len(frame.body) > reading.sizes.bytes:
+            reading.sizes.note((frame,))
+        reading.after[frame.region] = frame.epoch, frame.last  # no change: the read has returned it
         return True
 
     async def _look(self, node: str, reading: _NodeReader) -> ReadResult | None:
@@ -327,4 +338,4 @@ class _AtOnce:
 
     def take_next(self, frame: StampedFrame, whole: Mapping[str, int]) -> bool:
         """See `Found.take_next`."""
-        return self._readers.take_next(self._reading, frame, whole)
+        return self._readers.take_next(self._node, self._reading, frame, whole)

@@ -61,6 +61,11 @@ class Receipts:
         outcomes: Iterator[Receipt | GamecastError]
         if resolved.error is None:
             self.published_events += len(resolved.tokens)
+            if len(resolved.tokens) == 1 and not (self.has_other_tokens or resolved.also):
+                future = cast("ReceiptFuture", resolved.tokens[0])
+                if not future.done():  # its owner may have cancelled it
+                    future.set_result(Receipt(resolved.region, resolved.epoch, resolved.first_sequence))
+                return
             same = repeat(resolved.region), repeat(resolved.epoch)
             receipts: Iterator[Receipt] = map(_new_receipt, zip(*same, count(resolved.first_sequence), strict=False))
             if resolved.also:

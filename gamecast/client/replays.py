@@ -142,7 +142,7 @@ class Replays:
     def __init__(self, on_ready: Callable[[], None], is_joined: Callable[[str], bool] = lambda region: False) -> None:
         """``on_ready``: called when there is something to take; ``is_joined``: whether events of a region come."""
         self._on_ready, self._is_joined = on_ready, is_joined
-        self._all: deque[Replay] = deque()
+        self.all: deque[Replay] = deque()
         self._of: dict[str, Replay] = {}
         """Region → the replay of its history."""
         self._asked: dict[str, bool] = {}
@@ -152,7 +152,7 @@ class Replays:
         self._held_events = self._held_bytes = 0
 
     def __bool__(self) -> bool:
-        return bool(self._all)
+        return bool(self.all)
 
     def __contains__(self, region: object) -> bool:
         """Return whether the history of a region is asked for, or being delivered."""
@@ -161,12 +161,12 @@ class Replays:
     @property
     def events(self) -> int:
         """Events that came live and wait behind a history."""
-        return self._held_events + sum(replay.late.events + replay.fresh.events for replay in self._all)
+        return self._held_events + sum(replay.late.events + replay.fresh.events for replay in self.all)
 
     @property
     def bytes(self) -> int:
         """The bytes of these events."""
-        return self._held_bytes + sum(replay.late.bytes + replay.fresh.bytes for replay in self._all)
+        return self._held_bytes + sum(replay.late.bytes + replay.fresh.bytes for replay in self.all)
 
     @property
     def is_holding(self) -> bool:
@@ -176,13 +176,13 @@ class Replays:
     @property
     def is_ready(self) -> bool:
         """Whether `take` has something to do without a wait."""
-        ready = [replay for replay in self._all if replay.is_ready]  # each begins to look
+        ready = [replay for replay in self.all if replay.is_ready]  # each begins to look
         return bool(ready)
 
     def begin(self, history: History) -> None:
         """Deliver a history."""
         replay = Replay(history, self._on_ready)
-        self._all.append(replay)
+        self.all.append(replay)
         self._of.update(dict.fromkeys(replay.regions, replay))
         for region in replay.regions:
             replay.is_slow = self._asked.pop(region, False) or replay.is_slow
@@ -193,7 +193,7 @@ class Replays:
 
     def keep(self, items: Sequence[InboxItem]) -> Iterable[InboxItem]:
         """Keep what has to wait behind a history; return the rest."""
-        if not (self._all or self._asked or self._held):
+        if not (self.all or self._asked or self._held):
             return items
         others: list[InboxItem] = []
         for item in items:
@@ -235,7 +235,7 @@ class Replays:
 
     def release(self, *, for_good: bool = False) -> Iterable[InboxItem]:
         """Return what was held and has nothing to wait for any more; ``for_good``: nothing waits for these replays."""
-        for replay in self._all if for_good else ():
+        for replay in self.all if for_good else ():
             replay.is_slow = True
         if for_good:
             self._asked = dict.fromkeys(self._asked, True)
@@ -247,14 +247,14 @@ class Replays:
         """Decode the next events of one replay. If that was its end, return its regions, and put what follows into the
         inbox of live events.
         """
-        for _ in range(len(self._all)):
-            replay = self._all[0]
-            self._all.rotate(-1)
+        for _ in range(len(self.all)):
+            replay = self.all[0]
+            self.all.rotate(-1)
             if not replay.is_ready:
                 continue
             if not replay.take(decoder, batch, events_max):
                 return None
-            self._all.remove(replay)
+            self.all.remove(replay)
             for region in replay.regions:
                 del self._of[region]
             is_fresh = bool(replay.fresh)
@@ -268,13 +268,13 @@ class Replays:
 
     def _make_late(self) -> None:
         """Note that an event of another region comes first."""
-        for replay in self._all:
+        for replay in self.all:
             if replay.fresh:
                 replay.fresh.move_to(replay.late)
 
     def drop(self, regions: AbstractSet[str]) -> None:
         """Deliver nothing more of some regions: they were left. `release` has what need not wait any more."""
-        for replay in self._all:
+        for replay in self.all:
             replay.drop(regions)
         for region in regions:
             self._of.pop(region, None)
@@ -287,13 +287,13 @@ class Replays:
 
     def skip(self) -> None:
         """Put gaps in the place of what came live, and is not held."""
-        for replay in self._all:
+        for replay in self.all:
             replay.late.skip()
             replay.fresh.skip()
 
     async def close(self) -> None:
         """Look no further."""
-        for replay in self._all:
+        for replay in self.all:
             await replay.close()
 
 

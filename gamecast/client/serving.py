@@ -16,6 +16,7 @@ from gamecast.client.watching import Health, Late
 from sequencing.errors import GamecastError, NetworkError, OtherSideError, PublishUncertain, Unreachable
 from sequencing.frames import PublishedFrame
 from sequencing.node import Answer, Verdict
+from sequencing.resolved import Resolved
 from sequencing.session import Effects, Session
 
 _log = logging.getLogger(__name__)
@@ -45,6 +46,9 @@ class Host(Protocol):
 
     def carry_out(self, effects: Effects[Token]) -> None:
         """Carry out effects."""
+
+    def resolve(self, resolved: Resolved[Token]) -> None:
+        """Tell the publishers of the events of one frame their fate, where nothing else follows from that."""
 
     def watch_stale(self) -> None:
         """Have events given up later that an ingress refused, unless a plan comes."""
@@ -86,7 +90,8 @@ class NodeService:
         """Whether such a request has failed, and with what, if it may have been accepted."""
         self._is_busy = self._is_early = False
         """Whether the last request was a large one; whether it was refused by an ingress that opens soon."""
-        self._late = Late(health, way_to(node), LATE_S)
+        self._way = way_to(node)
+        self._late = Late(health, self._way, LATE_S)
         self._node = node
         self._host = host
         self._session = session
@@ -94,13 +99,22 @@ class NodeService:
         self._timeout_s = timeout_s
         self.task = asyncio.create_task(self.serve(), name=f"gamecast publish {node}")
 
-    def offer(self, *, is_lone: bool = False) -> None:
-        """Offer what there is, together with all that is published in this round of the event loop.
-
-        ``is_lone``: whether its publisher waits for it, and nothing else is on its way.
-        """
+    def offer(self) -> None:
+        """Offer what there is, together with all that is published in this round of the event loop."""
         if not self._is_under_way:
-            self.lane.offer(at_once=is_lone)
+            self.lane.offer()
+
+    def may_send(self) -> bool:
+        """Return whether `send` can be called: nothing is in the way of a frame, and nothing could go with it."""
+        is_free = self._is_parked and not self._is_under_way and not self._host.is_closing
+        return is_free and self.lane.may_send()
+
+    def send(self, frame: PublishedFrame) -> None:
+        """Send a frame now that the session has taken alone."""
+        self._is_under_way = True
+        self._began = time.monotonic()
+        self._late.begin()
+        self.lane.send(frame)
 
     def close(self) -> None:
         """End: what is under way gets its answer."""
@@ -134,7 +148,7 @@ class NodeService:
             self._wake.set()
             return
         try:
-            self._settle(self._session.in_flight(self._node), answers)
+            self._settle_at_once(answers)
         except Exception as wrong:  # noqa: BLE001 - whatever it is, publishing must fail with it
             self._end(wrong)
         if self._is_busy or self._is_early or self._host.is_closing:
@@ -142,8 +156,17 @@ class NodeService:
         elif self._session.waiting_events(self._node):
             self.offer()
 
+    def _settle_at_once(self, answers: Sequence[Answer]) -> None:
+        lone = self._session.answered_lone(self._node, answers[0]) if len(answers) == 1 else None
+        if lone is None:
+            self._settle(self._session.in_flight(self._node), answers)
+            return
+        self._health.mark_up(self._way)
+        self._host.resolve(lone)
+        self._is_busy = len(lone.tokens) >= LINGER_FROM_EVENTS
+
     def _settle(self, frames: Sequence[PublishedFrame], answers: Sequence[Answer]) -> None:
-        self._health.mark_up(way_to(self._node))
+        self._health.mark_up(self._way)
         self._host.carry_out(self._session.answered(self._node, answers))
         self._host.watch_stale()
         self._is_early = Verdict.WAIT in [answer.verdict for answer in answers]
@@ -228,7 +251,7 @@ class NodeService:
             error = failed if isinstance(failed, NetworkError) else Unreachable(f"node {node!r} does not answer")
             self._session.unanswered(node)
             self.reconnects += 1
-            self._health.mark_down(way_to(node), error)
+            self._health.mark_down(self._way, error)
             if not self._session.in_flight(node):
                 return []  # given up meanwhile: the node was reset
             wait_s = backoff.next_s()

@@ -78,9 +78,9 @@ class States:
     """The states of one connection that are asked for, or on their way."""
 
     def __init__(self) -> None:
-        self._asked: dict[str, object] = {}
+        self.calls: dict[str, object] = {}
         """The regions whose state is not known yet, and the call that asks for it."""
-        self._coming: dict[str, _Coming] = {}
+        self.on_the_way: dict[str, _Coming] = {}
         self._held: list[Ready | Missing] = []
         self.held_events = self.held_bytes = 0
         """What is held back."""
@@ -88,12 +88,12 @@ class States:
     @property
     def asked(self) -> AbstractSet[str]:
         """The regions whose state is not known yet."""
-        return self._asked.keys()
+        return self.calls.keys()
 
     @property
     def known(self) -> AbstractSet[str]:
         """The regions whose state is known and not delivered yet, or of which something is to come that is in it."""
-        return self._coming.keys()
+        return self.on_the_way.keys()
 
     @property
     def is_holding(self) -> bool:
@@ -101,19 +101,19 @@ class States:
         return bool(self._held)
 
     def __bool__(self) -> bool:
-        return bool(self._asked or self._coming)
+        return bool(self.calls or self.on_the_way)
 
     def begin(self, regions: Iterable[str], call: object = None) -> None:
         """Deliver the state of some regions before what comes of them; ``call``: stands for who asks."""
-        self._asked.update(dict.fromkeys(regions, call))
+        self.calls.update(dict.fromkeys(regions, call))
 
     def call_of(self, region: str) -> object:
         """Return the call that has asked for the state of a region, None if none has, or it is known."""
-        return self._asked.get(region)
+        return self.calls.get(region)
 
     def asked_by(self, call: object) -> set[str]:
         """Return the regions that a call has asked for, and whose state is not known yet."""
-        return {region for region, each in self._asked.items() if each is call}
+        return {region for region, each in self.calls.items() if each is call}
 
     def told(
         self,
@@ -126,12 +126,12 @@ class States:
         ``begins``: region → the position after which it is joined; ``others``: all regions that are wanted. Returns
         what is to be delivered now, and a region to publish a marker in, None if none is needed.
         """
-        wanted = {region: known for region, known in snapshots.items() if region in self._asked}
+        wanted = {region: known for region, known in snapshots.items() if region in self.calls}
         left = {region for region, (position, _) in wanted.items() if begins.get(region, (0, 0)) < position}
         coming = _Coming(Standing(wanted), left == wanted.keys() or others <= wanted.keys(), left)
         for region in wanted:
-            del self._asked[region]
-            self._coming[region] = coming
+            del self.calls[region]
+            self.on_the_way[region] = coming
         out: list[Item] = [*self._tell(coming)] if coming.shows_place and not left else []
         out += self._go_on()
         needs_marker = not coming.shows_place and not coming.is_told
@@ -148,9 +148,9 @@ class States:
 
     def drop(self, regions: AbstractSet[str]) -> list[Item]:
         """Deliver no state of some regions; return what is to be delivered now: they may be joined all the same."""
-        for region in self._asked.keys() & regions:
-            del self._asked[region]
-        dropped = [(region, self._coming.pop(region)) for region in self._coming.keys() & regions]
+        for region in self.calls.keys() & regions:
+            del self.calls[region]
+        dropped = [(region, self.on_the_way.pop(region)) for region in self.on_the_way.keys() & regions]
         for region, coming in dropped:
             coming.standing.snapshots.pop(region, None)
             coming.left.discard(region)
@@ -166,15 +166,15 @@ class States:
         out: list[Item] = []
         for item in items:
             region, others = region_of(item), _others(item)
-            if self._held or region in self._asked or not self._asked.keys().isdisjoint(part.region for part in others):
+            if self._held or region in self.calls or not self.calls.keys().isdisjoint(part.region for part in others):
                 self._hold(item)
                 continue
             for part in others:
                 # An event of several regions that is newer than the state of one comes after that.
-                coming = self._coming.get(part.region)
+                coming = self.on_the_way.get(part.region)
                 if coming is not None and (_epoch(item), part.last) > coming.standing.snapshots[part.region][0]:
                     out += self._tell(coming)
-            if region in self._coming:
+            if region in self.on_the_way:
                 out += self._take(region, item, is_joint=bool(others))
             else:
                 out.append(item)
@@ -191,7 +191,7 @@ class States:
         if not coming.is_told and coming.standing.snapshots:
             coming.is_told = True
             for region in coming.standing.snapshots.keys() - coming.left:
-                del self._coming[region]
+                del self.on_the_way[region]
             yield Standing(dict(coming.standing.snapshots))
             yield from coming.behind
 
@@ -202,7 +202,7 @@ class States:
 
     def _take(self, region: str, item: Ready | Missing, *, is_joint: bool) -> Iterator[Item]:
         """Yield what becomes of an item of a region whose state is known; ``is_joint``: it is one of others, too."""
-        coming = self._coming[region]
+        coming = self.on_the_way[region]
         position, _ = coming.standing.snapshots[region]
         if isinstance(item, Missing):
             last = item.epoch, item.last or UNKNOWN_END
@@ -223,7 +223,7 @@ class States:
         if last > position or (coming.shows_place and not coming.left):
             yield from self._tell(coming)
         if coming.is_told:
-            self._coming.pop(region, None)
+            self.on_the_way.pop(region, None)
         if last > position:
             yield item
 

@@ -706,8 +706,8 @@ MUTATIONS = (
     Mutation(
         "nothing is held back until the answer",
         STATES,
-        "if self._held or region in self._asked or not",
-        "if self._held and region in self._asked or not",
+        "if self._held or region in self.calls or not",
+        "if self._held and region in self.calls or not",
     ),
     Mutation(
         "values do not go to the next ingress",
@@ -882,8 +882,50 @@ MUTATIONS = (
     Mutation(
         "the short way takes a frame that is not the next",
         SETTLED,
-        "if last != self.expected.next or",
-        "if last < self.expected.next or",
+        "if last != expected.next or",
+        "if last < expected.next or",
+    ),
+    Mutation(
+        "an event is sent at once before those that wait in its region",
+        PUBLISHER,
+        "state.fate is not Fate.NONE or state.frames or self._wait is not None:\n            return None\n        node",
+        "state.fate is not Fate.NONE or self._wait is not None:\n            return None\n        node",
+    ),
+    Mutation(
+        "an event is sent at once where a frame of its region has no answer",
+        PUBLISHER,
+        "state.node is None or state.fate is not Fate.NONE or",
+        "state.node is None or",
+    ),
+    Mutation(
+        "an event is sent at once beside a request that is under way",
+        PUBLISHER,
+        "if node in self._in_flight or self._ready.get(node) or region in self.stale",
+        "if self._ready.get(node) or region in self.stale",
+    ),
+    Mutation(
+        "an event is sent at once to a region that needs a new incarnation",
+        PUBLISHER,
+        " or region in self.stale or region in self._doubtful:\n            return None\n        if not may_go",
+        " or region in self.stale:\n            return None\n        if not may_go",
+    ),
+    Mutation(
+        "whatever a lone frame is answered, it counts as accepted",
+        PUBLISHER,
+        "if len(frames) != 1 or answer.verdict is not Verdict.OK or",
+        "if len(frames) != 1 or",
+    ),
+    Mutation(
+        "a lone frame that was given up meanwhile counts as accepted",
+        PUBLISHER,
+        "if state.sent is not frame or state.frames or frame.kind",
+        "if state.taken is None or state.frames or frame.kind",
+    ),
+    Mutation(
+        "the next number of a region is not counted on when a lone frame is accepted",
+        PUBLISHER,
+        "        state.next = frame.first + events\n        state.accepted = epoch, last\n",
+        "        state.accepted = epoch, last\n",
     ),
     Mutation("the short way goes on after what ended it", SETTLED, "track.turn != turn or ", ""),
     Mutation("the short way goes on beside other streams", SETTLED, "track.whole is not whole or ", ""),
@@ -892,7 +934,7 @@ MUTATIONS = (
     Mutation(
         "the short way does not move what is delivered next",
         SETTLED,
-        "        self.expected.next = last + 1\n",
+        "        expected.next = last + 1\n",
         "",
     ),
     Mutation(

@@ -74,7 +74,7 @@ SHIPPED_MUTATIONS = (
     Mutation(
         "what comes while a state is asked for is not held back",
         STATES,
-        "            if self._held or region in self._asked or not self._asked.keys().isdisjoint("
+        "            if self._held or region in self.calls or not self.calls.keys().isdisjoint("
         "part.region for part in others):",
         "            if self._held:",
     ),

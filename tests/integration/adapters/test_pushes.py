@@ -60,11 +60,9 @@ class Reading:
 
     def __init__(self, url: str, regions: str = REGIONS) -> None:
         self.node = RedisNode("n1", url)
+        self.waiting: tuple[()] = ()
         self.streams = NodeStreams(self.node, self)
         self.after: Places[tuple[str, int]] = Places(((region, 1), (1, 0)) for region in regions)
-
-    def has_room(self) -> bool:
-        return False
 
     def take(self, frames: Sequence[StampedFrame]) -> bool:
         raise AssertionError("there is no room")

@@ -640,6 +640,7 @@ async def test_an_error_that_nobody_expected_fails_what_is_published_and_is_logg
             raise RuntimeError("a bug")
 
         monkeypatch.setattr(Publisher, "answered", wrong)
+        monkeypatch.setattr(Publisher, "answered_lone", wrong)
         async with patience(10):
             with pytest.raises(gamecast.GamecastError, match="a bug"):
                 await cast.publish("a", 1)

@@ -52,7 +52,7 @@ class Server:
 
 def knowing(last: int = 10) -> Evidence:
     evidence = Evidence(KEYS)
-    evidence.read(("a", 7), last, META)
+    evidence.last_read["a", 7] = last, META
     evidence.accepted(PublishedFrame("a", 7, "ann", 3, 5, 1, b""), (7, last))
     return evidence
 

@@ -68,9 +68,9 @@ class Offering:
         self.must = 0
         self.lane: IngressLane
 
-    def offer(self, regions: str, *, at_once: bool = False) -> None:
+    def offer(self, regions: str) -> None:
         self.offers += regions
-        self.lane.offer(at_once=at_once)
+        self.lane.offer()
 
     def take(self) -> Sequence[PublishedFrame]:
         taken, self.offers = self.offers, []
@@ -123,24 +123,35 @@ async def test_what_connections_offer_in_one_round_is_one_request() -> None:
     assert node.closed
 
 
-async def test_a_lone_offer_goes_at_once_if_nothing_else_is_about_to_run() -> None:
+async def test_one_frame_may_be_sent_now_if_nothing_could_go_with_it() -> None:
     node, ingress, (one, two, _) = sharing()
-    one.offer("a", at_once=True)
+    assert one.lane.may_send()
+    one.lane.send(frame("a"))
     assert node.requests == [["a"]]
+    assert not two.lane.may_send(), "something is under way"
     node.answer()
+    assert one.told == [[97]]
     asyncio.get_running_loop().call_soon(two.offer, "c")
-    one.offer("b", at_once=True)
+    assert not one.lane.may_send(), "something is about to run that may publish"
+    one.offer("b")
+    assert not two.lane.may_send(), "something waits"
     await rounds()
     assert node.requests == [["a"], ["b", "c"]]
     node.answer()
+    node.can_publish = False
+    assert not one.lane.may_send(), "something is to be opened first"
+    node.can_publish = True
+    two.lane.follow(Plan(2, 1, "acyclic", {"n1": ""}, {"a": ("n1",)}, (), runs={"n1": "again"}))
+    assert [each.lane.may_send() for each in (one, two)] == [False, True]
     await ingress.close()
+    assert not two.lane.may_send()
 
 
 async def test_what_is_offered_while_a_request_is_under_way_goes_together_in_the_next_one() -> None:
     node, ingress, (one, two, three) = sharing()
     one.offer("a")
     await rounds()
-    two.offer("b", at_once=True)
+    two.offer("b")
     three.offer("c")
     two.offer("d")
     await rounds()

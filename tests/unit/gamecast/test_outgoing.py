@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, cast
 
+from adapters.network import Sender
 from gamecast.client.configuration import Configuration, Limits
 from gamecast.client.outgoing import Outgoing
 from gamecast.client.receipts import Token
@@ -32,8 +33,11 @@ class Accepting:
         self._sender = sender
         return self
 
-    def offer(self, *, at_once: bool) -> None:
+    def offer(self) -> None:
         self._sender.must_publish()
+
+    def may_send(self) -> bool:
+        return False
 
     async def publish(self, frames: Sequence[PublishedFrame]) -> list[Answer]:
         await asyncio.sleep(0)

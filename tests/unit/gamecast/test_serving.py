@@ -42,13 +42,18 @@ class Lane:
         self.sender = sender
         return self
 
-    def offer(self, *, at_once: bool) -> None:
+    def offer(self) -> None:
         if not self.can_offer:
             self.sender.must_publish()
-        elif at_once:
-            self.look()
         else:
             asyncio.get_running_loop().call_soon(self.look)
+
+    def may_send(self) -> bool:
+        return self.can_offer and not self.under_way
+
+    def send(self, frame: PublishedFrame) -> None:
+        self.under_way.append(((frame,), self.sender.answered))
+        self.offered.append([frame.body])
 
     def look(self) -> None:
         if not self.under_way and (offered := self.sender.take()):
