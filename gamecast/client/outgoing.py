@@ -147,13 +147,20 @@ class Outgoing:
             self._require_fit(region)
         future: ReceiptFuture = asyncio.Future(loop=self._loop)
         is_binary = type(payload) is bytes
-        if about is ABOUT_NOTHING and not buffered.events:
-            sent = self._session.publish_lone(region, encoded, is_binary, time.time_ns(), future, self._may_send)
-            if sent is not None:
-                self._nodes[sent[0]].send(sent[1])
-                return await future
+        is_lone = about is ABOUT_NOTHING and not buffered.events
+        if is_lone and self._is_sent(region, encoded, is_binary, time.time_ns(), future):
+            return await future
         self._add(region, encoded, is_binary, future, about)
         return await future
+
+    def _is_sent(self, region: str, encoded: bytes, binary: bool, now_ns: int, token: Token) -> bool:
+        """Send an event now, if nothing is in the way of it, and nothing else could go with it; return whether it was
+        sent."""
+        sent = self._session.publish_lone(region, encoded, binary, now_ns, token, self._may_send)
+        if sent is None:
+            return False
+        self._nodes[sent[0]].send(sent[1])
+        return True
 
     def _may_send(self, node: str) -> bool:
         return node in self._nodes and self._nodes[node].may_send()
@@ -184,6 +191,8 @@ class Outgoing:
         bundle = Bundle(future, [region for region, _, _ in encoded])
         self._receipts.has_other_tokens = True
         publish, now_ns = self._session.publish, time.time_ns()
+        if len(encoded) == 1 and not self._buffered.events and self._is_sent(*encoded[0], now_ns, bundle):
+            return future
         for region, payload, is_binary in encoded:
             node = publish(region, payload, is_binary, now_ns, bundle)
             if node is None:
