@@ -69,13 +69,12 @@ class Delivery:
             self._go_on(out)
         return out
 
-    def cursors(self, region: str, whole: Mapping[str, int] | None) -> tuple[Received, Expected] | None:
-        """Return what the next frame of a region moves, if it is delivered at once; None if it may have to wait.
+    def cursors(self, region: str, whole: Mapping[str, int] | None) -> tuple[Received | None, Expected | None]:
+        """Return what the next frame of a region moves, if it is delivered at once; None where it may have to wait.
 
         ``whole``: see `sequencing.cut.ReadResult`.
         """
-        received, expected = self._lanes.cursor(region, whole), self._ordering.cursor(region)
-        return (received, expected) if received is not None and expected is not None else None
+        return self._lanes.cursor(region, whole), self._ordering.cursor(region)
 
     def found_end(
         self, region: str, newest: StampedFrame | None = None, *, is_direct: bool = False, begins: bool = False

@@ -44,8 +44,7 @@ class Tracks:
     def __init__(self, own_name: str) -> None:
         """``own_name``: of the connection; its own events go the general way, for its publisher waits for them."""
         self._own_name = own_name
-        self._all: dict[str, Track | None] = {}
-        """None: not in this turn."""
+        self._all: dict[str, Track] = {}
         self._turn = 0
         self._senders: dict[bytes, Meta] = {}
 
@@ -70,15 +69,16 @@ class Tracks:
         expected.next = last + 1
         return Ready(frame, meta)
 
-    def lacks(self, region: str, turn: int) -> bool:
-        """Return whether no track of a region was made, or tried to be made, in this turn."""
+    def lacks(self, region: str, turn: int, whole: Mapping[str, int] | None) -> bool:
+        """Return whether no track of a region was made in this turn, for what is read completely now."""
         if self._turn != turn:
             self._turn = turn
             self._all.clear()
-        return region not in self._all
+        track = self._all.get(region)
+        return track is None or track.whole is not whole
 
-    def put(self, region: str, track: Track | None) -> None:
-        """Expect what a track says in this turn; with None, nothing."""
+    def put(self, region: str, track: Track) -> None:
+        """Expect what a track says in this turn."""
         self._all[region] = track
 
     def _learn(self, meta: bytes) -> Meta | None:

@@ -251,12 +251,14 @@ class Subscriber:
 
         ``whole``: see `sequencing.cut.ReadResult`; None if nothing was left out.
         """
-        if len(frames) == 1 and self.is_settled and not self._epochs.restless:
+        is_quiet = self.is_settled and not self._epochs.restless
+        if len(frames) == 1 and is_quiet:
             out = self._receive_lone(frames[0], whole)
             self._expect_after(frames[0], out, whole)
         else:
             out = self._receive_all(frames, whole)
-            self._turn += 1
+            if not is_quiet or not self._has_delivered(frames, out):
+                self._turn += 1
         if not self.is_settled:
             return self._handed_out(out + self._go_on())
         self.returns.note(out)
@@ -274,15 +276,22 @@ class Subscriber:
         self, frame: StampedFrame, out: Sequence[Ready | Missing], whole: Mapping[str, int] | None
     ) -> None:
         """Expect the next frame of a region after one that came alone; ``out``: what was delivered with that."""
-        if not self.is_settled or len(out) != 1 or not isinstance(out[0], Ready) or out[0].meta.kind != _EVENTS:
+        if not self._has_delivered((frame,), out):
             self._turn += 1
-        elif self._tracks.lacks(frame.region, self._turn):
-            state, track = self._regions.all[frame.region], None
+        elif self._tracks.lacks(frame.region, self._turn, whole):
+            state = self._regions.all[frame.region]
             epoch = self._epochs.all[state.epoch]
             if state.awaited is None and not state.later and not epoch.barrier and frame.region in self.joined:
-                cursors = epoch.delivery.cursors(frame.region, whole)
-                track = Track(self._turn, whole, state.epoch, state, *cursors) if cursors is not None else None
-            self._tracks.put(frame.region, track)
+                received, expected = epoch.delivery.cursors(frame.region, whole)
+                if received is not None and expected is not None:
+                    self._tracks.put(frame.region, Track(self._turn, whole, state.epoch, state, received, expected))
+
+    def _has_delivered(self, frames: Sequence[StampedFrame], out: Sequence[Ready | Missing]) -> bool:
+        """Return whether each of some frames was one of plain events that is delivered, and nothing else has changed:
+        where nothing was held before, then nothing is held now, and what was expected next has moved by these."""
+        if not self.is_settled or len(out) != len(frames):
+            return False
+        return all(type(item) is Ready and item.meta.kind == _EVENTS for item in out)
 
     def _is_next(self, frame: StampedFrame) -> bool:
         """Note a frame that was read; return whether it is one that is followed, and new."""

@@ -237,8 +237,9 @@ class Egress:
     def _hand_out(self, frames: Sequence[StampedFrame], frames_max: int = 0) -> None:
         """Give frames to those who read their streams; ``frames_max``: of a read, 0 for what was pushed."""
         self.looks, now_s = self._begun, time.monotonic()
-        if len(frames) == 1 and not self._ahead and not self.awaiting and frames_max != 1:
-            self._hand_out_one(frames[0], now_s)
+        if not self._ahead and not self.awaiting and (not frames_max or 1 == len(frames) < frames_max):
+            for frame in frames:  # each is the next of all
+                self._hand_out_one(frame, now_s)
             return
         self._sizes.note(frames)
         looking: dict[StreamListener, None] = {}

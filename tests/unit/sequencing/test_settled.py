@@ -127,13 +127,34 @@ def test_what_may_change_the_grounds_ends_it(what: str) -> None:
             wanted = world.session.interest()
             world.session.changed(Record(plan, {"me": frozenset(wanted.since)}, {"me": wanted}))
         case "another read":
-            frames = [world.publish("river"), world.publish("river")]
+            frames = [world.publish("river"), world.publish("river", kind=FrameKind.JOIN)]
             world.session.read(ReadResult(frames, world.whole))
         case "other streams":
             whole = Streams(world.whole)
         case _:
             world.session.publish("forest", b"1", False, 0, "x")
     assert world.come(world.publish("forest"), whole) == "general"
+
+
+def test_several_plain_events_that_come_at_once_change_nothing_else() -> None:
+    world = World()
+    frames = [world.publish("river"), world.publish("forest", events=2), world.publish("river")]
+    world.session.read(ReadResult(frames, world.whole))
+    assert [world.come(world.publish(region)) for region in ("forest", "river")] == ["short"] * 2
+
+
+def test_what_is_missing_among_several_ends_it() -> None:
+    world = World()
+    lost = world.publish("river")
+    world.session.read(ReadResult([world.publish("forest"), world.publish("river")], world.whole))
+    assert lost.last < world.node.egress[1, "river"][-1].last
+    assert world.come(world.publish("forest")) == "general"
+
+
+def test_other_streams_are_expected_once_one_has_come_with_them() -> None:
+    world = World()
+    whole = Streams(world.whole)
+    assert [world.come(world.publish("forest"), whole) for _ in range(2)] == ["general", "short"]
 
 
 def test_it_goes_on_after_the_general_way() -> None:
