@@ -71,10 +71,21 @@ def run_until_stopped(work: Callable[[Stop], Coroutine[Any, Any, T]], *, end_s_m
         stop = Stop(end_s_max)
         return await work(stop), stop.interrupted
 
-    done, interrupted = asyncio.run(working())
+    with asyncio.Runner(loop_factory=fast_loop()) as runner:
+        done, interrupted = runner.run(working())
     if interrupted:
         raise KeyboardInterrupt
     return done
+
+
+def fast_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """Return what makes an event loop of uvloop where that is installed (``gamecast[fast]``), None for asyncio's."""
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    make: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
+    return make
 
 
 class Stop(asyncio.Event):

@@ -60,7 +60,7 @@ class Ingress:
         self._is_due = False
         """Whether there will be a look soon at what there is to publish."""
         self._loop = asyncio.get_running_loop()
-        self._ready: Sized | None = getattr(self._loop, "_ready", None)
+        self._ready: Sized = getattr(self._loop, "_ready", ())
         """What runs in this round of the event loop, where it says so; a known name of asyncio's own."""
         self._limit = Overdue(REPLY_S_MAX, self._overdue)
         self._serving: asyncio.Task[None] | None = None
@@ -98,7 +98,6 @@ class Ingress:
         """Return whether one frame for a run of the node can be published now, with nothing that could go with it."""
         return (
             not (self._under_way or self._is_due or self._offering or self._closing)
-            and self._ready is not None
             and not self._ready
             and run == self.run
             and self._node.can_publish_at_once()
