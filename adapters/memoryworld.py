@@ -41,6 +41,9 @@ T = TypeVar("T")
 FAULTS = "gamecast.testing.faults"
 """The name of the publisher whose events are lost, to make gaps."""
 
+BLOCK_MS = 2_000
+"""How long a read waits at most: then it looks again whether the node can be reached."""
+
 
 class MemoryWorld:
     """The shared state of all connections of one ``memory://NAME``. It lives while any of them is open."""
@@ -265,7 +268,7 @@ class MemoryNode:
         streams = {region: epoch for region, (epoch, _) in after.items()}
         found = self._read_now(after, frames_max)
         if not found and block_ms is not None and self._reads.may_wait(streams):
-            await self._world.change(block_ms)
+            await self._world.change(min(block_ms, BLOCK_MS))
             self._world.faults.require_reachable(self._of)
             found = self._read_now(after, frames_max)
         return self._reads.found(streams, found, frames_max)

@@ -8,6 +8,8 @@ import sys
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
 
+from adapters.redis.listening import LIVES, Life
+from adapters.redis.listening import Turn as ListeningTurn
 from sequencing.outbox import FATES, Fate, Turn
 from sequencing.regionlife import REGION_LIFE, RegionEvent, RegionState
 from sequencing.states import Event, State
@@ -16,8 +18,8 @@ from sequencing.steps import STEPS, StepEvent, StepState
 HEAD = """\
 # States
 
-Three parts of the core are state tables. The code refuses an event that its table does not have. This page is generated
-from the tables: edit those, then run `.venv/bin/python docs/make_states.py > docs/states.md`.
+Four parts are state tables, three of them in the core. The code refuses an event that its table does not have. This
+page is generated from the tables: edit those, then run `.venv/bin/python docs/make_states.py > docs/states.md`.
 """
 
 
@@ -69,6 +71,8 @@ def page() -> Iterator[str]:
     yield from section(
         "The life of a region at a subscriber", RegionState, REGION_LIFE, (RegionState.NONE,), RegionEvent
     )
+    yield ""
+    yield from section("The listening of a process at a node", Life, LIVES, (Life.OFF,), ListeningTurn)
 
 
 if __name__ == "__main__":

@@ -216,7 +216,7 @@ class NodeStreams:
         self._pushed_in = self._connection.found_run
         reading.moved(frames)
         if are_all and len(frames) == 1 and not pushed.due:  # as nearly always
-            pushes.busy = 0
+            pushes.worth.busy = 0
             if not self._taker.take(frames):
                 self._before_the_rest = []
                 pushes.return_now()

@@ -27,10 +27,12 @@ from redis import exceptions
 
 from adapters.redis.deadline import Deadline
 from adapters.redis.forgery import PushedFrames
+from adapters.redis.listening import HAS_READ_UNDER_WAY, IS_ON, LIVES, Life, Turn, Worth
 from adapters.redis.places import connection_to
 from adapters.redis.wire import Wire
 from sequencing.errors import Unreachable
 from sequencing.frames import CARRIES_EVENTS, FrameKind, StampedFrame
+from sequencing.states import after
 
 ANSWER_S_MAX = 10.0
 """How long to wait until listening has begun."""
@@ -39,23 +41,6 @@ EVENTS = frozenset(map(int, CARRIES_EVENTS))
 _PLAIN = int(FrameKind.EVENTS)
 _LONE = b"%d 1 " % _PLAIN
 """How the meta of most pushed frames begins."""
-
-LONE_READS = 8
-"""After this many reads in a row that waited and found little, listening is cheaper."""
-
-LITTLE_FRAMES = 4
-MUCH_FRAMES = 32
-BUSY_READS = 8
-"""After this many reads in a row that found much, reading is cheaper: many frames are less work in one answer."""
-
-TURNS = 3
-"""After this many joins or leaves, too: each time, reading names all streams again."""
-
-MANY_CHANNELS = 32
-"""A reader of so many streams listens when it is quiet: to name all of them in each wait costs more."""
-
-QUIET_WAITS = 5
-"""After this many waits in a row without a push, the connection is not worth its cost."""
 
 MESSAGES_MAX = 1_024
 COME_BYTES_MAX = 4 * 1024 * 1024
@@ -75,6 +60,8 @@ class Pushes:
     def __init__(self, url: str) -> None:
         """``url``: of a fixed server."""
         self._url = url
+        self.worth = Worth()
+        self._life = Life.OFF
         self._connection: Any = None
         self._wire: Wire | None = None
         self._arrival: asyncio.Future[None] | None = None
@@ -82,17 +69,16 @@ class Pushes:
         self._unconfirmed = 0
         """Channels whose beginning or end the server has not confirmed."""
         self._lost: Exception | None = None
+        self._channels: set[bytes] = set()
+        self._come: list[Pushed] = []
         self._come_bytes = 0
         self._is_paused = self._is_returning = False
+        self._has_come = False
+        """Whether anything was taken since a wait began."""
         self.on_come: Callable[[], bool] | None = None
         """Called while `next` waits, when something has come: returns whether it took it all, by `take_come`."""
         self._ending: set[asyncio.Task[None]] = set()
-        self._channels: set[bytes] = set()
-        self._come: list[Pushed] = []
         self._deadline = Deadline()
-        self._lone = self.busy = self._quiet = self._turns = self._idle = 0
-        self._refused = False
-        self._waiting = self._interrupted = self._is_brief = False
         self._has_read = False
         self._pause: asyncio.TimerHandle | None = None
         self.has_asked = False
@@ -101,30 +87,25 @@ class Pushes:
     @property
     def is_on(self) -> bool:
         """Whether it is listening."""
-        return self._connection is not None
+        return self._life in IS_ON
 
     @property
     def is_waiting(self) -> bool:
-        """Whether `listens` or `next` is in progress."""
-        return self._waiting
+        """Whether `listens`, `look` or `next` is in progress."""
+        return self._life in HAS_READ_UNDER_WAY
 
     @property
     def was_quiet(self) -> bool:
         """Whether it is listening, and nothing was pushed in the last wait."""
-        return self.is_on and self._quiet > 0
+        return self.is_on and self.worth.quiet > 0
 
     def found(self, frames: int, *, waited: bool) -> None:
         """Note how much a read has found."""
         self._has_read = True
-        if self.is_on:
-            self.busy = self.busy + 1 if frames >= MUCH_FRAMES else 0
-            if self.busy >= BUSY_READS:
-                self.end()
-        elif waited:
-            self._lone = self._lone + 1 if 0 < frames <= LITTLE_FRAMES else 0
-            self._idle = self._idle + 1 if not frames else 0
-            if frames >= MUCH_FRAMES:
-                self._turns = 0
+        if not self.is_on:
+            self.worth.found(frames, waited=waited)
+        elif self.worth.pushed(frames):
+            self.end()
 
     async def listens(self, channels: Collection[bytes], turned: Collection[bytes] | None) -> bool | None:
         """Listen on channels, if it is time for that; return None if it is not, True if it was listening on all before.
@@ -132,9 +113,7 @@ class Pushes:
         After any other result than True, only a read of the new streams shows what is there. ``turned``: the channels
         that are new, or gone, since the last call; None if any may be. Raises `Unreachable` when `interrupt` ends it.
         """
-        is_idle = self._idle > 0 and len(channels) >= MANY_CHANNELS
-        is_due = is_idle or self._lone >= LONE_READS or self._turns >= TURNS
-        if not self.is_on and (self._refused or not is_due):
+        if not self.is_on and (self._life is Life.REFUSED or not self.worth.is_due(len(channels))):
             return None
         self.has_asked = False
         if self.is_on and turned is not None and not turned:
@@ -145,7 +124,7 @@ class Pushes:
         old = [channel for channel in turned if channel not in channels and channel in self._channels]
         try:
             self.has_asked = bool(new or old)
-            with self._waits(ANSWER_S_MAX, is_brief=True):
+            with self._asks():
                 await self._listen(new, old)
                 self._channels.update(new)
                 self._channels.difference_update(old)
@@ -165,7 +144,7 @@ class Pushes:
     def turned(self) -> None:
         """Note that the streams to read have changed."""
         if not self.is_on:
-            self._turns += 1
+            self.worth.turns += 1
 
     async def look(self) -> list[Pushed] | None:
         """Return what was pushed until now, or until `listens` ended, the oldest first; None if listening has ended.
@@ -174,7 +153,7 @@ class Pushes:
         """
         try:
             if not self.has_asked:
-                with self._waits(ANSWER_S_MAX, is_brief=True):
+                with self._asks():
                     await self._listen([*self._channels][:1], ())  # its answer comes behind all that was pushed
         except Unreachable:
             raise
@@ -191,6 +170,9 @@ class Pushes:
 
         Raises `Unreachable` when `interrupt` ends it.
         """
+        if not self.is_on:
+            return None
+        self._has_come = False
         try:
             with self._waits(wait_s):
                 while not self._come and not self._is_returning:
@@ -206,8 +188,7 @@ class Pushes:
             self.end()
             raise
         self._is_returning = False
-        self._quiet = 0 if self._come else self._quiet + 1
-        if self._quiet >= QUIET_WAITS and len(self._channels) < MANY_CHANNELS:
+        if self.worth.waited(len(self._channels), in_vain=not self._come and not self._has_come):
             self.end()
         return self.take_come() or None
 
@@ -222,8 +203,7 @@ class Pushes:
         if self._is_paused:
             self._resume()
         if come:
-            self._quiet = -1  # a wait that ends now was not in vain
-            self._has_read = True
+            self._has_come = self._has_read = True
         return come
 
     def _resume(self) -> None:
@@ -247,8 +227,8 @@ class Pushes:
 
     def all_taken(self) -> None:
         """Have what has come handed on."""
-        may_take_over = self._come and self._arrival is not None and not self._unconfirmed and not self._is_brief
-        if may_take_over and not self._interrupted and self.on_come is not None and self.on_come():
+        is_wanted = self._life is Life.WAITING and self._arrival is not None and not self._unconfirmed
+        if self._come and is_wanted and self.on_come is not None and self.on_come():
             return
         self._wake()
         is_much = len(self._come) > MESSAGES_MAX or self._come_bytes > COME_BYTES_MAX
@@ -279,19 +259,23 @@ class Pushes:
 
     def interrupt(self) -> None:
         """End a waiting `next`, or `listens` once it is done."""
-        if self._waiting:
-            self._interrupted = True
-            if not self._is_brief:
+        if self.is_waiting:
+            self._turn(Turn.BREAK_OFF)
+            if self._life is Life.BROKEN_OFF:
                 self._deadline.expire()
 
     def refuse(self) -> None:
         """Stop listening, for good."""
-        self._refused = True
-        self.end()
+        self._turn(Turn.REFUSE)
+        self._let_go()
 
     def end(self) -> None:
         """Stop listening, until it is time again."""
-        self._lone = self.busy = self._quiet = self._turns = self._idle = 0
+        self._turn(Turn.END)
+        self._let_go()
+
+    def _let_go(self) -> None:
+        self.worth.begin()
         self._channels = set()
         self._come = []
         if self._wire is not None:
@@ -313,22 +297,37 @@ class Pushes:
         self.end()
         await asyncio.gather(*self._ending)
 
+    def _turn(self, turn: Turn) -> None:
+        self._life = after(LIVES, self._life, turn)
+
     @contextmanager
-    def _waits(self, wait_s: float, *, is_brief: bool = False) -> Iterator[None]:
-        """``is_brief``: not broken off, for the server answers at once: listening would have to begin again."""
-        self._waiting, self._is_brief = True, is_brief
+    def _asks(self) -> Iterator[None]:
+        """Ask the server. That is not broken off, for it answers at once, and listening would have to begin again."""
+        self._turn(Turn.ASK)
+        try:
+            with self._deadline.within(ANSWER_S_MAX):
+                yield
+            if self._life is Life.ASKING_IN_VAIN:
+                raise Unreachable(BROKEN_OFF)
+        finally:
+            self._has_read = True
+            if self.is_on:
+                self._turn(Turn.ANSWERED)
+
+    @contextmanager
+    def _waits(self, wait_s: float) -> Iterator[None]:
+        self._turn(Turn.WAIT)
         try:
             with self._deadline.within(wait_s):
                 yield
-            if is_brief and self._interrupted:
-                raise Unreachable(BROKEN_OFF)
         except TimeoutError:
-            if self._interrupted and not is_brief:
+            if self._life is not Life.WAITING:
                 raise Unreachable(BROKEN_OFF) from None
             raise
         finally:
-            self._waiting = self._interrupted = False
             self._has_read = True
+            if self.is_on:
+                self._turn(Turn.OVER)
 
     async def _listen(self, new: Collection[bytes], old: Collection[bytes]) -> None:
         if self._connection is None:
@@ -352,7 +351,7 @@ class Pushes:
         self._pause = asyncio.get_running_loop().call_later(PAUSE_S, self._look_for_pause)
 
     def _look_for_pause(self) -> None:
-        if self._has_read or self._waiting:
+        if self._has_read or self.is_waiting:
             self._watch_for_pauses()
         else:
             self._pause = None

@@ -41,10 +41,9 @@ that asked for more in between would let those of the others wait that long."""
 HELD_S = 0.005
 """How soon to look again whether regions that run too far ahead still do."""
 
-BLOCK_MS = 2_000
-"""How long a read waits for frames; it is broken off when something else is to be read, too, or nothing any more. Many
-quiet connections of one process would otherwise keep it busy: at 200 ms, a hundred with three nodes took a third of a
-core."""
+BLOCK_MS = 20_000
+"""How long a read waits for frames; it is broken off when something else is to be read, too, nothing any more, or when
+the node cannot be read. Many quiet connections of one process would otherwise keep it busy."""
 
 DRAIN_BLOCK_MS = 200
 """For how long nothing must come until a connection that is drained has everything."""

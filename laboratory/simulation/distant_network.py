@@ -17,7 +17,7 @@ from functools import partial
 from random import Random
 from typing import TypeVar
 
-from adapters.redis.pushes import LITTLE_FRAMES, LONE_READS
+from adapters.redis.listening import LITTLE_FRAMES, LONE_READS
 from adapters.relay import BLOCK_MS as RELAY_BLOCK_MS
 from gamecast.client.reading import BLOCK_MS, FRAMES_MAX
 from laboratory.simulation.distant import Conditions, DistantEngine

@@ -34,6 +34,8 @@ class GamecastPeer(OnRedis):
     name: str = "gamecast"
     replicas: int = field(default=0, kw_only=True)
     """How many replicas the server has. Receipts and deliveries wait for all of them."""
+    shares: bool = field(default=False, kw_only=True)
+    """Whether all subscribers, which are in one process, share their sockets."""
 
     @contextmanager
     def site(self, world: World) -> Iterator[Site]:
@@ -79,7 +81,8 @@ class GamecastPeer(OnRedis):
         *,
         record: Path | None = None,
     ) -> None:
-        async with gamecast.connect(url, name=name, record=record) as cast:
+        connection = (await _shared(url)).connect(name=name) if self.shares else None
+        async with connection or gamecast.connect(url, name=name, record=record) as cast:
             await cast.subscribe(*regions)
             active()
             kind = gamecast.Event
@@ -88,6 +91,16 @@ class GamecastPeer(OnRedis):
                     if isinstance(event, kind):  # what a gap leaves out is counted as lost
                         deliver(event.payload)
                 batch.clear()  # while it is warm: it would live until the next one comes
+
+
+_sharing: dict[str, asyncio.Task[gamecast.Shared]] = {}
+"""URL → what the subscribers of this process share, until it ends."""
+
+
+async def _shared(url: str) -> gamecast.Shared:
+    if url not in _sharing:
+        _sharing[url] = asyncio.ensure_future(gamecast.share(url).open())
+    return await _sharing[url]
 
 
 def _wait_for_replicas(master: EmbeddedServer, count: int) -> None:

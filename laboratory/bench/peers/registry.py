@@ -23,10 +23,12 @@ OTHERS: dict[str, Peer] = {
         JetStreamPeer(),
         ChannelLayerPeer(),
         GamecastPeer("gamecast-replicas", replicas=2),
+        GamecastPeer("gamecast-shared", shares=True),
         JetStreamPeer("nats-replicas", servers=3),
         BarePeer(),
     )
 }
 
-BY_NAME_ONLY = "gamecast-replicas", "nats-replicas"
-"""Peers that are measured only if they are named: each event has three copies. JetStream waits for two of them."""
+BY_NAME_ONLY = "gamecast-replicas", "nats-replicas", "gamecast-shared"
+"""Peers that are measured only if they are named. With replicas, each event has three copies, and JetStream waits for
+two of them. With ``gamecast-shared``, the subscribers share their sockets, as many in one process should."""

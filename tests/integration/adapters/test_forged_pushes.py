@@ -12,7 +12,7 @@ import redis
 import gamecast
 from adapters.embedded.network import EmbeddedNetwork
 from adapters.embedded.server import EmbeddedServer
-from adapters.redis import pushes
+from adapters.redis import listening
 from adapters.redis.leadercontrol import LeaderControl
 from adapters.redis.node import RedisNode
 from adapters.redis.users import ROLES
@@ -40,7 +40,7 @@ async def next_item(cast: gamecast.Client) -> Item:
 async def test_what_is_pushed_by_hand_is_noticed_and_what_it_hid_is_a_gap(
     role: str, true_event_is_pushed: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(pushes, "LONE_READS", 2)
+    monkeypatch.setattr(listening, "LONE_READS", 2)
     network = EmbeddedNetwork("embedded://", ordering="acyclic", retention_events=1000, secure=True)
     await network.open()
     network.stand(LeaderControl(network.url))

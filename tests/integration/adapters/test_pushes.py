@@ -17,6 +17,7 @@ import redis
 import gamecast
 from adapters.embedded.server import EmbeddedServer
 from adapters.places import Places
+from adapters.redis import listening as listening_life
 from adapters.redis import pushes
 from adapters.redis.node import RedisNode
 from adapters.redis.nodestreams import NodeStreams
@@ -111,8 +112,8 @@ async def publisher(redis_server: EmbeddedServer) -> AsyncIterator[Publisher]:
 async def test_whatever_comes_is_read_once_and_in_the_order_of_the_node(
     redis_server: EmbeddedServer, publisher: Publisher, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pushes, "LONE_READS", 2)
-    monkeypatch.setattr(pushes, "QUIET_WAITS", 2)
+    monkeypatch.setattr(listening_life, "LONE_READS", 2)
+    monkeypatch.setattr(listening_life, "QUIET_WAITS", 2)
     chance = random.Random(seed)
     reading = Reading(redis_server.url)
     after = reading.after
@@ -205,8 +206,8 @@ async def test_in_quiet_times_events_are_pushed_and_busy_ones_read(
     await publisher.publish("b", 1, LARGE)
     assert [(frame.region, len(frame.body)) for frame in await reading.read()] == [("b", LARGE)]
     assert asked == 1
-    for _ in range(pushes.BUSY_READS + 1):
-        for _ in range(pushes.MUCH_FRAMES * 2):
+    for _ in range(listening_life.BUSY_READS + 1):
+        for _ in range(listening_life.MUCH_FRAMES * 2):
             await publisher.publish("c")
         while reading.last("c") < publisher.last["c"]:
             await reading.read()
@@ -243,10 +244,10 @@ async def test_who_does_not_read_does_not_listen(redis_server: EmbeddedServer, p
 async def test_a_server_that_stands_still_while_listening_begins_is_waited_for(
     redis_server: EmbeddedServer, publisher: Publisher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pushes, "LONE_READS", 2)
+    monkeypatch.setattr(listening_life, "LONE_READS", 2)
     monkeypatch.setattr(pushes, "PAUSE_S", 0.1)
     reading = Reading(redis_server.url)
-    while reading.streams._pushes._lone < 2:
+    while reading.streams._pushes.worth.lone < 2:
         await publisher.publish("a")
         await reading.read()
     with redis.Redis.from_url(redis_server.url) as client:
@@ -255,7 +256,7 @@ async def test_a_server_that_stands_still_while_listening_begins_is_waited_for(
     assert listeners(redis_server) == 1
     with redis.Redis.from_url(redis_server.url) as client:
         client.client_kill_filter(_type="pubsub")
-        while reading.streams._pushes._lone < 2:
+        while reading.streams._pushes.worth.lone < 2:
             await publisher.publish("a")
             await reading.read()
         client.client_pause(500)
@@ -273,7 +274,7 @@ async def test_a_server_that_stands_still_while_listening_begins_is_waited_for(
 
 async def test_after_some_quiet_waits_nobody_listens(redis_server: EmbeddedServer, publisher: Publisher) -> None:
     reading = await listening(redis_server, publisher)
-    for _ in range(pushes.QUIET_WAITS + 2):
+    for _ in range(listening_life.QUIET_WAITS + 2):
         assert await reading.read(20) == []
     deadline = Deadline(10)
     while listeners(redis_server):
@@ -300,7 +301,7 @@ async def test_a_read_that_waited_for_pushes_in_vain_does_not_wait_once_more(
 
     monkeypatch.setattr(reading.streams, "_pushed", pushed_noted)
     monkeypatch.setattr(reading.node, "read_together", together_noted)
-    for _ in range(pushes.QUIET_WAITS + 2):
+    for _ in range(listening_life.QUIET_WAITS + 2):
         waits.clear()
         assert await reading.read(20) == []
         assert len(waits) == 1
@@ -330,7 +331,7 @@ async def test_a_connection_that_is_pushed_to_may_break_without_a_word(redis_ser
         patience(60),
     ):
         await cast.subscribe("a", "b")
-        for number in range(3 * pushes.LONE_READS):
+        for number in range(3 * listening_life.LONE_READS):
             await publisher.publish("ab"[number % 2], number)
             assert (await next_event(cast)).payload == number
         assert listeners(redis_server) == 1
@@ -350,7 +351,7 @@ async def test_joining_and_leaving_does_not_end_the_listening(redis_server: Embe
         patience(60),
     ):
         await cast.subscribe("a")
-        for number in range(3 * pushes.LONE_READS):
+        for number in range(3 * listening_life.LONE_READS):
             await publisher.publish("a", number)
             assert (await next_event(cast)).payload == number
         assert listeners(redis_server) == 1

@@ -14,8 +14,9 @@ from redis import exceptions
 import gamecast
 from adapters.embedded.server import EmbeddedServer
 from adapters.redis.connection import RedisConnection
+from adapters.redis.listening import LONE_READS
 from adapters.redis.places import connection_to
-from adapters.redis.pushes import COME_BYTES_MAX, LONE_READS, MESSAGES_MAX, Pushes
+from adapters.redis.pushes import COME_BYTES_MAX, MESSAGES_MAX, Pushes
 from adapters.redis.wire import Wire
 from sequencing.errors import Unreachable, UnsupportedServer
 from tests.patience import patience
