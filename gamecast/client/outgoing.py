@@ -193,12 +193,15 @@ class Outgoing:
         publish, now_ns = self._session.publish, time.time_ns()
         if len(encoded) == 1 and not self._buffered.events and self._is_sent(*encoded[0], now_ns, bundle):
             return future
+        at = set[str]()
         for region, payload, is_binary in encoded:
             node = publish(region, payload, is_binary, now_ns, bundle)
             if node is None:
                 self._await_place(region)
             else:
-                self._nodes[node].offer()
+                at.add(node)
+        for node in at:
+            self._nodes[node].offer()
         return future
 
     def _publish_mixed(self, pairs: Sequence[tuple[Regions, Any]]) -> asyncio.Future[list[Receipt]]:

@@ -83,6 +83,8 @@ class NodeService:
         """Whether the task has nothing to do."""
         self._is_under_way = False
         """Whether there is a request without the task."""
+        self._is_offered = False
+        """Whether the lane will ask soon what there is."""
         self._began = 0.0
         """When such a request was sent."""
         self._has_failed = False
@@ -101,7 +103,8 @@ class NodeService:
 
     def offer(self) -> None:
         """Offer what there is, together with all that is published in this round of the event loop."""
-        if not self._is_under_way:
+        if not (self._is_under_way or self._is_offered):
+            self._is_offered = True
             self.lane.offer()
 
     def may_send(self) -> bool:
@@ -122,10 +125,12 @@ class NodeService:
 
     def must_publish(self) -> None:
         """See `Sender.must_publish`."""
+        self._is_offered = False
         self._wake.set()
 
     def take(self) -> Sequence[PublishedFrame]:
         """See `Sender.take`."""
+        self._is_offered = False
         if self._is_under_way:
             return ()
         if not self._is_parked or self._host.is_closing:
@@ -216,7 +221,7 @@ class NodeService:
     async def _park(self) -> None:
         self._wake.clear()
         if not self._host.is_closing or self._is_under_way:  # it may have begun while this one lingered
-            self._is_parked = True
+            self._is_parked, self._is_offered = True, False  # the lane may have had of the task what it asked for
             await self._wake.wait()
             self._is_parked = False
 
