@@ -86,7 +86,7 @@ class Worth:
         self.begin()
 
     def begin(self) -> None:
-        """Count anew: listening has ended."""
+        """Begin to count again: listening has ended."""
         self.lone = self.busy = self.quiet = self.turns = self.idle = 0
 
     def found(self, frames: int, *, waited: bool) -> None:
