@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
@@ -46,6 +48,28 @@ async def test_many_connections_take_few_sockets_and_see_one_order() -> None:
 async def some(cast: Client, count: int) -> AsyncIterator[Event]:
     for event in await take(cast, count):
         yield event
+
+
+async def test_all_who_share_hear_that_a_node_hangs_and_that_it_is_there_again_and_miss_nothing() -> None:
+    async with EmbeddedServer() as server, gamecast.share(server.url) as shared, patience(60):
+        casts = [await shared.connect(name=f"s{number}").open() for number in range(3)]
+        for cast in casts:
+            await cast.subscribe("hall")
+        await casts[0].publish("hall", 1)
+        for frozen in (False, True):
+            os.kill(server.pid, signal.SIGSTOP)
+            try:
+                while {cast.status.name for cast in casts} != {"disconnected"}:  # noqa: ASYNC110
+                    await asyncio.sleep(0.05)
+                late = casts[0].publish_async("hall", 2 + frozen)
+                await asyncio.sleep(0.2)
+            finally:
+                os.kill(server.pid, signal.SIGCONT)
+            await late
+            while {cast.status.name for cast in casts} != {"connected"}:  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+        for cast in casts:
+            assert [event.payload for event in await take(cast, 3)] == [1, 2, 3]
 
 
 async def test_who_is_behind_what_is_kept_reads_the_rest_for_itself(monkeypatch: pytest.MonkeyPatch) -> None:
