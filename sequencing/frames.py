@@ -256,7 +256,8 @@ def decode_keyed_body(body: bytes) -> tuple[list[int], list[Any], Keys]:
             if ends[-1] != len(rest) or min(lengths, default=0) < 0:
                 raise ValueError("the payloads are not as long as they say")
             payloads = [rest[start:end] for start, end in pairwise(ends)]
-        sent_at_ns = [base + delay for delay in delays]
+        is_lone = type(delays) is list and len(delays) == 1  # as in quiet worlds, where each is waited for
+        sent_at_ns = [base + delays[0]] if is_lone else [base + delay for delay in delays]
         if type(base) is not int or type(payloads) is not list or len(payloads) != len(sent_at_ns):
             raise ValueError("not a time for each payload")
         return sent_at_ns, payloads, _keys(keyed, len(payloads)) if keyed else ()

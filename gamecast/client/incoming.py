@@ -95,7 +95,7 @@ class Incoming:
         self._record: Record | None = None
         """What was announced last."""
         self.on_interest: Callable[[], None] = _no_listener
-        self.on_decoded: Callable[[], None] = _no_listener
+        self.on_decoded: Callable[[], None] | None = None
         """Called after more was decoded for the application."""
         self.on_end: Callable[[], None] = _no_listener
         """Called when nothing more will come."""
@@ -517,10 +517,11 @@ class Incoming:
             self.on_caught_up(self._caught_up.pop(0))
             return []
         inbox = self._inbox
-        while not inbox.items and not (self._replays and self._replays.is_ready):
+        replays = self._replays.all
+        while not inbox.items and not (replays and self._replays.is_ready):
             if self._stopping:
                 return None
-            if not self._replays:
+            if not replays:
                 if self._failure is not None:
                     raise self._failure
                 if self._readings.drained:
@@ -528,7 +529,7 @@ class Incoming:
             await self._arrived.next()
         batch: list[Item] = []
         is_turn_of_replays = not inbox.items or self._live_batches >= LIVE_BATCHES_MAX
-        if is_turn_of_replays and self._replays and self._replays.is_ready:
+        if is_turn_of_replays and replays and self._replays.is_ready:
             self._live_batches = 0
             if regions := self._replays.take(self._decoder, batch, BATCH_EVENTS, inbox):
                 self._caught_up.append(regions)
@@ -541,8 +542,10 @@ class Incoming:
                 size += len(item.frame.body) if isinstance(item, Ready) else 0
                 self._decoder.decode(item, batch, together=self._is_live)
         self._taken.set()
-        self._decoder.reach(self._passed_markers())
-        self.on_decoded()
+        if inbox.markers:
+            self._decoder.reach(self._passed_markers())
+        if self.on_decoded is not None:
+            self.on_decoded()
         return batch
 
     def _passed_markers(self) -> dict[str, Position]:
@@ -555,7 +558,8 @@ class Incoming:
     def _pass_markers(self) -> None:
         if self._inbox.markers and (passed := self._passed_markers()):
             self._decoder.reach(passed)
-            self.on_decoded()
+            if self.on_decoded is not None:
+                self.on_decoded()
 
     def _is_live(self, region: str, position: Position) -> bool:
         """Return whether a region comes live, in one order with all others that do, and from before a position on."""

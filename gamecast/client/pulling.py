@@ -25,7 +25,9 @@ class Puller:
         self._incoming = incoming
         self._current = current
         self._caught_up = caught_up
-        self._reading = asyncio.Lock()
+        self._is_reading = False
+        self._has_read = asyncio.Event()
+        """Set when a read is over."""
         self._coming: asyncio.Task[list[Item] | None] | None = None
         """The next batch, where `fetch` did not wait for it."""
         self._taking: list[list[Item]] = []
@@ -115,8 +117,13 @@ class Puller:
                     taken.append(current.popleft())
                 if len(taken) == max_events:
                     return taken
-                if self._coming is None and incoming.has_next and not self._reading.locked():
-                    batch = await (self._read() if taken else self._read_while_asking())
+                if self._coming is None and incoming.has_next and not self._is_reading:
+                    asks = not taken
+                    self._asking += asks
+                    try:
+                        batch = await self._read()
+                    finally:
+                        self._asking -= asks
                 else:
                     # A read of history that a tick did not wait for goes on until the next one.
                     coming = self._coming
@@ -154,7 +161,11 @@ class Puller:
                 self._report_ended_replays()
             coming = self._coming
             if coming is None:
-                batch = await self._read_while_asking()
+                self._asking += 1
+                try:
+                    batch = await self._read()
+                finally:
+                    self._asking -= 1
             else:
                 await self._wait_for(coming, None)
                 if self._coming is not coming:
@@ -172,16 +183,15 @@ class Puller:
 
         Only one task at a time reads history. What a task leaves comes before all that is read after it.
         """
-        async with self._reading:
-            return [] if self._current else await self._incoming.next_batch()
-
-    async def _read_while_asking(self) -> list[Item] | None:
-        """As `_read`, for a call that has nothing to return yet."""
-        self._asking += 1
+        while self._is_reading:
+            self._has_read.clear()
+            await self._has_read.wait()
+        self._is_reading = True
         try:
-            return await self._read()
+            return [] if self._current else await self._incoming.next_batch()
         finally:
-            self._asking -= 1
+            self._is_reading = False
+            self._has_read.set()
 
     async def _wait_for(self, coming: asyncio.Task[list[Item] | None], timeout_s: float | None) -> None:
         """Wait for the next batch, for a call that has nothing to return yet."""
