@@ -22,7 +22,7 @@ from adapters.backoff import Backoff
 from adapters.framesizes import FrameSizes
 from adapters.places import Places, Position
 from adapters.redis.deadline import Overdue
-from adapters.redis.egressstream import EgressStream, StreamKey, StreamListener
+from adapters.redis.egressstream import EgressStream, Kept, StreamKey, StreamListener
 from adapters.redis.node import RedisNode
 from adapters.redis.nodestreams import NodeStreams
 from adapters.redis.together import closed_error
@@ -39,8 +39,8 @@ READ_BYTES = 8 * 1024 * 1024
 BLOCK_MS = 2_000
 """How long a read waits for frames; it is broken off when something else is to be read, too."""
 
-LATE_S = 2.5
-"""A read that is not answered within this, half a second after its end, counts as a way that is lost."""
+LATE_S = 1.5
+"""How long after it is due an answer may come; later, the node counts as a way that is lost."""
 
 PAUSE_FRAMES = 4
 PAUSE_ROUNDS = 4
@@ -67,6 +67,7 @@ class Egress:
         self._streams: dict[StreamKey, EgressStream] = {}
         self._after: Places[StreamKey] = Places()
         """Stream → the position after which it is read next."""
+        self._kept = Kept()
         self._ahead: list[Numbered[StampedFrame]] = []
         """Frames that were read, above the cut."""
         self.looks = 0
@@ -137,6 +138,7 @@ class Egress:
             stream.readers.discard(reader)
             if not stream.readers:
                 del self._streams[key]
+                self._kept.forget(stream)
                 self._after.drop(key)
 
     def may_begin(self, key: StreamKey) -> bool:
@@ -203,7 +205,7 @@ class Egress:
             block_ms = None if self._looks_anew else BLOCK_MS
             self._is_waiting, self._looks_anew = block_ms is not None, False
             frames_max = self._sizes.fit_in(READ_BYTES // len(self._streams), FRAMES_MAX)
-            self._late.begin()
+            self._late.begin(LATE_S + (block_ms or 0) / 1000)
             try:
                 frames = await self._reading.read(self._after, frames_max=frames_max, block_ms=block_ms)
                 backoff.reset()
@@ -230,6 +232,7 @@ class Egress:
                 self._looks_anew = self._reading.was_quiet
             self._hand_out(frames, frames_max)
             self._hide()
+            self._kept.drop_old(time.monotonic())
             for _ in range(PAUSE_ROUNDS if len(frames) >= PAUSE_FRAMES else ROUNDS):
                 await asyncio.sleep(0)
         await self._reading.close()
@@ -246,7 +249,7 @@ class Egress:
         for frame in self._known_to_be_next(frames, frames_max or inf):
             stream = self._streams.get((frame.region, frame.epoch))
             if stream is not None:
-                stream.take(frame, now_s)
+                self._kept.take(stream, frame, now_s)
                 for reader in stream.readers:
                     reader.notice(stream)
                     looking[reader] = None
@@ -266,7 +269,7 @@ class Egress:
         self._after[key] = frame.epoch, frame.last  # which is no news for who reads: it has returned the frame
         if len(frame.body) > self._sizes.bytes:
             self._sizes.note((frame,))
-        stream.take(frame, now_s)
+        self._kept.take(stream, frame, now_s)
         for reader in tuple(stream.readers):
             reader.take_next(stream, frame)
 
@@ -293,7 +296,7 @@ class Egress:
                     reader.hide(place)
 
     def _is_late(self) -> None:
-        said = f"the server has not answered for {LATE_S:g} s: it hangs, is stopped, or has too much to do"
+        said = "the server has not answered in time: it hangs, is stopped, or has too much to do"
         self._tell_trouble(Unreachable(f"node {self.name!r}: {said}"))
 
     def _tell_trouble(self, error: GamecastError | None) -> None:

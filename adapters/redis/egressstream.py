@@ -14,8 +14,10 @@ StreamKey = tuple[str, int]
 
 KEPT_S = 1.0
 KEPT_FRAMES_MAX = 512
-KEPT_BYTES_MAX = 1024 * 1024
-"""The maxima for each stream, but for one frame. A reader that is further behind reads directly."""
+"""The maximum for each stream. A reader that is further behind reads directly."""
+
+KEPT_BYTES_MAX = 8 * 1024 * 1024
+"""The maximum for all streams at a node, of the events."""
 
 
 class StreamListener(Protocol):
@@ -42,10 +44,8 @@ class StreamListener(Protocol):
 
 @dataclass(slots=True, eq=False)
 class EgressStream:
-    """``kept``: the frames after ``start``, each with its monotonic arrival time.
-
-    ``tail``: the last sequence that was read; ``since``: the first read that included the stream.
-    """
+    """``kept``: the frames after ``start``; ``tail``: the last sequence that was read; ``since``: the first read that
+    included the stream."""
 
     key: StreamKey
     start: int
@@ -53,34 +53,63 @@ class EgressStream:
     since: int
     stamp: bytes = b""
     """Of the last frame that was read."""
-    kept: deque[tuple[float, StampedFrame]] = field(default_factory=deque)
-    kept_bytes: int = 0
+    kept: deque[StampedFrame] = field(default_factory=deque)
     readers: set[StreamListener] = field(default_factory=set)
 
     def number(self) -> int:
         """Return the node number of the last frame that was read, 0 where the node has not numbered it."""
         return abs(node_number(self.stamp)) if self.stamp else 0
 
-    def take(self, frame: StampedFrame, now_s: float) -> None:
-        """Keep a frame that arrived, and drop old ones."""
-        kept = self.kept
-        kept.append((now_s, frame))
-        self.kept_bytes += len(frame.body)
-        while (
-            kept[0][0] < now_s - KEPT_S
-            or len(kept) > KEPT_FRAMES_MAX
-            or (self.kept_bytes > KEPT_BYTES_MAX and len(kept) > 1)
-        ):
-            old = kept.popleft()[1]
-            self.start = old.last
-            self.kept_bytes -= len(old.body)
-
     def after(self, sequence: int, frames_max: int) -> list[StampedFrame]:
         """Return the frames after a sequence, the oldest first."""
         found: list[StampedFrame] = []
-        for _, frame in reversed(self.kept):
+        for frame in reversed(self.kept):
             if frame.last <= sequence:
                 break
             found.append(frame)
         found.reverse()
         return found[:frames_max]
+
+
+class Kept:
+    """The frames that a process keeps at a node, for readers that come a little later, in the order in which they
+    came."""
+
+    def __init__(self) -> None:
+        self.bytes = 0
+        """Of the events."""
+        self._all: deque[tuple[float, EgressStream, int]] = deque()
+        """When each came, its stream, and its sequence there; some are not kept any more."""
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def take(self, stream: EgressStream, frame: StampedFrame, now_s: float) -> None:
+        """Keep a frame that has come, and drop those that are too old or too many."""
+        kept, ages = stream.kept, self._all
+        kept.append(frame)
+        ages.append((now_s, stream, frame.last))
+        self.bytes += len(frame.body)
+        if len(kept) > KEPT_FRAMES_MAX:
+            self._drop(stream, kept[0].last)
+        if ages[0][0] < now_s - KEPT_S or self.bytes > KEPT_BYTES_MAX:
+            self.drop_old(now_s)
+
+    def drop_old(self, now_s: float) -> None:
+        """Drop what is older than `KEPT_S`, and the oldest of what is more than `KEPT_BYTES_MAX`."""
+        ages, oldest_s = self._all, now_s - KEPT_S
+        while ages and (ages[0][0] < oldest_s or self.bytes > KEPT_BYTES_MAX):
+            _, stream, last = ages.popleft()
+            self._drop(stream, last)
+
+    def forget(self, stream: EgressStream) -> None:
+        """Drop all frames of a stream that is read no more."""
+        if stream.kept:
+            self._drop(stream, stream.kept[-1].last)
+
+    def _drop(self, stream: EgressStream, last: int) -> None:
+        kept = stream.kept
+        while kept and kept[0].last <= last:
+            old = kept.popleft()
+            stream.start = old.last
+            self.bytes -= len(old.body)

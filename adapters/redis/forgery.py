@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
+from itertools import islice
 from typing import Any, NamedTuple
 
 from adapters.redis.evidence import Exchange
@@ -27,6 +28,10 @@ KEPT_MAX = 4 * KEPT
 
 ALL_KEPT_ASIDE = 2_048
 """The maximum for all streams there: beyond it, those with the oldest pushes are compared."""
+
+ASIDE_EVERY = 16
+"""Each event with such a number has the stream with the oldest pushes compared: a little at a time, as much at once would
+delay what is pushed meanwhile."""
 
 REPORTED_MAX = 1000
 
@@ -88,7 +93,7 @@ class PushedFrames:
         if len(frames) >= KEPT:
             self._is_due(key)
             self.is_doubtful = self.is_doubtful or len(frames) >= KEPT_MAX
-        elif self._count > ALL_KEPT_ASIDE:
+        elif self._count > ALL_KEPT_ASIDE or (len(self._frames) > 1 and not frame.last % ASIDE_EVERY):
             self._is_due(next((each for each in self._frames if each not in self._asked), key))
 
     def _is_due(self, key: bytes) -> None:
@@ -100,9 +105,10 @@ class PushedFrames:
         if frame.last > self._floors.get(key, 0) and self._frames.get(key, {}).get(frame.last) != frame:
             self.is_doubtful = True
 
-    def ask_all(self) -> None:
-        """Have all streams compared of which anything was pushed."""
-        self.due.update(self._frames.keys() - self._asked)
+    def ask_oldest(self, streams: int | None = None) -> None:
+        """Have so many streams compared of which something was pushed, those with the oldest first; None: all."""
+        waiting = (key for key in self._frames if key not in self._asked)
+        self.due.update(islice(waiting, streams))
 
     def take_due(self) -> list[tuple[bytes, list[StampedFrame]]]:
         """Return the streams that it is time to compare, each once, and what was pushed of each."""

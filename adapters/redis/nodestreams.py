@@ -23,6 +23,10 @@ FORGED = "a forged event was delivered in their place"
 GIVEN_AGAIN = "the node lost these events after they were delivered, and may have given their numbers to others"
 
 
+ASIDE_STREAMS = 4
+"""So many streams are compared after a wait in which something was pushed; after a quiet one, all."""
+
+
 class Taker(Protocol):
     """Takes what is pushed while a `read` waits for it."""
 
@@ -195,7 +199,7 @@ class NodeStreams:
                     self._is_caught_up = False  # a read finds these again
                 return frames
             if come is None:
-                self._pushed_frames.ask_all()
+                self._pushed_frames.ask_oldest(None if self._pushes.was_quiet else ASIDE_STREAMS)
                 self._compare_aside()
                 return []
             frames, are_all = next_of(come, reading.places, self._last_of, self._pushed_frames)

@@ -10,8 +10,10 @@ import pytest
 
 import adapters.redis.egress
 from adapters.places import Places, Position
+from adapters.redis import egressstream
 from adapters.redis.egress import Egress
 from adapters.redis.egressreader import EgressReader
+from adapters.redis.egressstream import KEPT_S, EgressStream, Kept
 from adapters.redis.node import RedisNode
 from adapters.redis.nodestreams import StreamKey
 from adapters.redis.nodestreams import Taker as NodeTaker
@@ -108,7 +110,7 @@ async def test_a_stream_that_is_begun_again_further_back_takes_nothing_of_the_lo
         looking.gate.set()
         while stream.tail == 500:  # noqa: ASYNC110
             await asyncio.sleep(0.001)  # the looks go on by themselves
-        assert [frame.last for _, frame in stream.kept] == [501, 502, 503, 504, 505, 506]
+        assert [frame.last for frame in stream.kept] == [501, 502, 503, 504, 505, 506]
         await egress.close()
 
 
@@ -213,6 +215,72 @@ async def test_what_is_pushed_next_goes_the_short_way_once() -> None:
     task.cancel()
     await reader.close()
     await egress.close()
+
+
+async def test_what_finds_no_room_is_not_overtaken_by_what_comes_once_there_is_some() -> None:
+    """The reader's task has been woken, and has not run."""
+    egress, looking = opened()
+    looking.last = 1
+    after, read = Places([("x", (1, 1))]), list[int]()
+    taker = Taker(after, 999)
+    taker.predicts = True
+    reader = EgressReader(egress, PLAN)
+    reader.tell(taker)
+    task = asyncio.create_task(reading(reader, after, read))
+    looking.gate.set()
+    await settled()
+    looking.gate.clear()
+    taker.room = 0
+    other = egress.begin(reader, ("y", 1), 0)  # as if it had been read all the time
+    other.since, after["y"] = 0, (1, 0)
+    reader._streams["y"] = other
+    egress.take([frame(2)])
+    taker.room = 999
+    egress.take([frame(1)._replace(region="y")])
+    assert taker.predicted == []
+    await settled()
+    assert sorted(read + taker.taken) == [1, 2]
+    looking.gate.set()
+    task.cancel()
+    await reader.close()
+    await egress.close()
+
+
+def kept_of(kept: Kept, stream: EgressStream) -> tuple[list[int], int, int]:
+    return [frame.last for frame in stream.kept], stream.start, kept.bytes
+
+
+def test_what_is_kept_is_dropped_when_it_is_old_also_in_a_stream_that_is_quiet() -> None:
+    kept, quiet, busy = Kept(), EgressStream(KEY, 0, 0, 0), EgressStream(("y", 1), 0, 0, 0)
+    for number in (1, 2):
+        kept.take(quiet, frame(number), 10.0)
+    size = 2 * len(frame(1).body)
+    assert kept_of(kept, quiet) == ([1, 2], 0, size)
+    kept.take(busy, frame(1), 10.5 + KEPT_S)
+    assert (kept_of(kept, quiet), kept_of(kept, busy)) == (([], 2, size / 2), ([1], 0, size / 2))
+    kept.drop_old(11.6 + KEPT_S)
+    assert (kept.bytes, len(kept), busy.start) == (0, 0, 1)
+
+
+def test_all_that_is_kept_has_a_bound_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(egressstream, "KEPT_BYTES_MAX", 100)
+    kept, streams = Kept(), [EgressStream((region, 1), 0, 0, 0) for region in "xyz"]
+    for number, stream in enumerate(streams, start=1):
+        kept.take(stream, frame(number)._replace(body=b"." * 45), 10.0)
+    assert [[each.last for each in stream.kept] for stream in streams] == [[], [2], [3]]
+    kept.take(streams[0], frame(9)._replace(body=b"." * 101), 10.0)
+    assert [stream.start for stream in streams] == [9, 2, 3], "what is larger than that is not kept at all"
+    assert kept.bytes == 0
+
+
+def test_a_stream_that_is_read_no_more_keeps_nothing_and_may_begin_again() -> None:
+    kept, left = Kept(), EgressStream(KEY, 0, 0, 0)
+    kept.take(left, frame(1), 10.0)
+    kept.forget(left)
+    again = EgressStream(KEY, 0, 0, 0)
+    kept.take(again, frame(1), 10.1)
+    kept.drop_old(10.05 + KEPT_S)
+    assert (kept_of(kept, left), kept_of(kept, again)[0]) == (([], 1, len(frame(1).body)), [1])
 
 
 async def test_nothing_is_read_while_no_reader_waits() -> None:

@@ -87,6 +87,13 @@ def test_what_comes_next_of_a_settled_region_takes_the_short_way() -> None:
     assert world.come(world.publish("forest", "a third one")) == "short"
 
 
+def test_a_region_that_has_moved_is_not_taken_for_quiet() -> None:
+    world = World()
+    world.session._subscriber._markers.requests = 7
+    assert world.come(world.publish("forest")) == "short"
+    assert world.session._subscriber._regions.all["forest"].moved_in == 7
+
+
 @pytest.mark.parametrize(
     "what", ["two events", "a marker", "own", "again", "behind a gap", "another epoch", "an odd stamp", "no numbers"]
 )
