@@ -30,8 +30,8 @@ ALL_KEPT_ASIDE = 2_048
 """The maximum for all streams there: beyond it, those with the oldest pushes are compared."""
 
 ASIDE_EVERY = 16
-"""Each event with such a number has the stream with the oldest pushes compared: a little at a time, as much at once would
-delay what is pushed meanwhile."""
+"""Each event with such a number has the stream with the oldest pushes compared: a little at a time, for much at once
+would delay what is pushed meanwhile."""
 
 REPORTED_MAX = 1000
 
