@@ -916,12 +916,6 @@ MUTATIONS = (
         "if len(frames) != 1 or",
     ),
     Mutation(
-        "a lone frame that was given up meanwhile counts as accepted",
-        PUBLISHER,
-        "if state.sent is not frame or state.frames or frame.kind",
-        "if state.taken is None or state.frames or frame.kind",
-    ),
-    Mutation(
         "the next number of a region is not counted on when a lone frame is accepted",
         PUBLISHER,
         "        state.next = frame.first + events\n        state.accepted = epoch, last\n",

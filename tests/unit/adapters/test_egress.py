@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
-from typing import cast
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import NamedTuple, cast
 
 import pytest
 
@@ -194,7 +195,19 @@ async def settled() -> None:
         await asyncio.sleep(0.001)
 
 
-async def test_what_is_pushed_next_goes_the_short_way_once() -> None:
+class Listening(NamedTuple):
+    """A reader of region x that has its first event, and whose `read` waits for what is pushed."""
+
+    egress: Egress
+    reader: EgressReader
+    after: Places[str]
+    taker: Taker
+    read: list[int]
+    """What its `read` has returned."""
+
+
+@asynccontextmanager
+async def listening() -> AsyncIterator[Listening]:
     egress, looking = opened()
     looking.last = 1
     after, read = Places([("x", (1, 1))]), list[int]()
@@ -206,44 +219,35 @@ async def test_what_is_pushed_next_goes_the_short_way_once() -> None:
     looking.gate.set()
     await settled()
     looking.gate.clear()
-    assert egress.take([frame(2)])
-    assert egress.take([frame(3), frame(4)])
-    egress.take([frame(4)])
-    egress.take([frame(5)])
-    assert (taker.predicted, taker.taken, read) == ([2, 3, 4, 5], [2, 3, 4, 5], [])
+    yield Listening(egress, reader, after, taker, read)
     looking.gate.set()
     task.cancel()
     await reader.close()
     await egress.close()
+
+
+async def test_what_is_pushed_next_goes_the_short_way_once() -> None:
+    async with listening() as (egress, _, _, taker, read):
+        assert egress.take([frame(2)])
+        assert egress.take([frame(3), frame(4)])
+        egress.take([frame(4)])
+        egress.take([frame(5)])
+        assert (taker.predicted, taker.taken, read) == ([2, 3, 4, 5], [2, 3, 4, 5], [])
 
 
 async def test_what_finds_no_room_is_not_overtaken_by_what_comes_once_there_is_some() -> None:
     """The reader's task has been woken, and has not run."""
-    egress, looking = opened()
-    looking.last = 1
-    after, read = Places([("x", (1, 1))]), list[int]()
-    taker = Taker(after, 999)
-    taker.predicts = True
-    reader = EgressReader(egress, PLAN)
-    reader.tell(taker)
-    task = asyncio.create_task(reading(reader, after, read))
-    looking.gate.set()
-    await settled()
-    looking.gate.clear()
-    taker.room = 0
-    other = egress.begin(reader, ("y", 1), 0)  # as if it had been read all the time
-    other.since, after["y"] = 0, (1, 0)
-    reader._streams["y"] = other
-    egress.take([frame(2)])
-    taker.room = 999
-    egress.take([frame(1)._replace(region="y")])
-    assert taker.predicted == []
-    await settled()
-    assert sorted(read + taker.taken) == [1, 2]
-    looking.gate.set()
-    task.cancel()
-    await reader.close()
-    await egress.close()
+    async with listening() as (egress, reader, after, taker, read):
+        taker.room = 0
+        other = egress.begin(reader, ("y", 1), 0)  # as if it had been read all the time
+        other.since, after["y"] = 0, (1, 0)
+        reader._streams["y"] = other
+        egress.take([frame(2)])
+        taker.room = 999
+        egress.take([frame(1)._replace(region="y")])
+        assert taker.predicted == []
+        await settled()
+        assert sorted(read + taker.taken) == [1, 2]
 
 
 def kept_of(kept: Kept, stream: EgressStream) -> tuple[list[int], int, int]:
