@@ -116,10 +116,11 @@ class Egress:
         self._changed.set()
         self._fail(closed_error())
         await self._reading.interrupt()
+        await self._direct.close()  # its answers are not waited for: the server may hang
         await asyncio.gather(self._task, *([self._interrupt] if self._interrupt is not None else []))
         self._late.close()
         async with self._direct_turn:
-            await self._direct.close()
+            await self._direct.close()  # it may have been opened again
 
     def begin(self, reader: StreamListener, key: StreamKey, after: int) -> EgressStream:
         """Read a stream for a reader, which has everything up to ``after`` unless another one reads the stream."""

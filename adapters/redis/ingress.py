@@ -59,6 +59,8 @@ class Ingress:
         self._under_way: list[_Part] = []
         self._is_due = False
         """Whether there will be a look soon at what there is to publish."""
+        self._needs_task = False
+        """Whether something of it is to be published by a task, as it was refused without: the script may be lacking."""
         self._loop = asyncio.get_running_loop()
         self._ready: Sized = getattr(self._loop, "_ready", ())
         """What runs in this round of the event loop, where it says so; a known name of asyncio's own."""
@@ -83,8 +85,9 @@ class Ingress:
         self.follow(plan)
         return IngressLane(self, plan, sender)
 
-    def offer(self, lane: IngressLane) -> None:
+    def offer(self, lane: IngressLane, *, by_task: bool = False) -> None:
         """Have a connection's frames taken, with those of others in this round of the event loop."""
+        self._needs_task = self._needs_task or by_task
         if self._closing:
             lane.close_with(closed_error())
             return
@@ -127,7 +130,7 @@ class Ingress:
         self._is_due = False
         if not self._offering or self._under_way:
             return
-        if not self._node.can_publish_at_once():
+        if self._needs_task or not self._node.can_publish_at_once():
             self._serving = keep_running(self._serve, name=f"gamecast publish {self.name}")
             self._under_way = [_NOTHING]  # until the task runs
         elif frames := self._next():
@@ -152,6 +155,7 @@ class Ingress:
         """Publish once by a task, which opens the connection, and brings the script to the server."""
         self._under_way = []
         frames = self._next()
+        self._needs_task = any(lane.publishes for lane in self._offering)  # there was not room for all
         answers: Sequence[Answer] = ()
         failed: Exception | None = None
         if frames:
@@ -219,7 +223,7 @@ class IngressLane:
         """See `Lane.publish`."""
         answered: asyncio.Future[Sequence[Answer]] = asyncio.get_running_loop().create_future()
         self._own = frames, telling(answered)
-        self._ingress.offer(self)
+        self._ingress.offer(self, by_task=True)
         try:
             return list(await answered)
         finally:
@@ -237,6 +241,11 @@ class IngressLane:
         """See `Lane.send`."""
         assert self._sender is not None
         self._ingress.send(self, frame, self._sender.answered)
+
+    @property
+    def publishes(self) -> bool:
+        """Whether a `publish` waits to be taken."""
+        return self._own is not None
 
     def take(self) -> tuple[Sequence[PublishedFrame], Answered]:
         """Return what is to be published now, and who takes the answers."""

@@ -108,12 +108,13 @@ class RedisNetwork(ControlClient):
     async def close(self) -> None:
         """Release everything; connections that are still open then fail with `NotConnected`."""
         self._closing = True
-        await asyncio.gather(*(ingress.close() for ingress in self._ingresses.values()))
-        await asyncio.gather(*(egress.close() for egress in self._egresses.values()))
+        nodes: list[Ingress | Egress] = [*self._ingresses.values(), *self._egresses.values()]
+        closing = [each.close() for each in nodes]
         if self._updates is not None:
-            await self._updates.close()
+            closing.append(self._updates.close())
         if self._news is not None:
-            await self._news.close()
+            closing.append(self._news.close())
+        await asyncio.gather(*closing)  # at once: where a server hangs, the others do not wait for it
         for together in (self.joins, self.beats):
             await together.close()
         if self._manager is not None and self._managing is not None:

@@ -209,9 +209,12 @@ async def test_where_something_is_in_the_way_a_task_publishes_and_both_ways_take
     await rounds()
     assert node.requests == [["a"], ["b"]]
     node.answer()
+    assert [answer.numbers[1] for answer in await waiting] == [99]
+    assert not node.under_way, "what a connection publishes itself was refused without a task"
+    two.offer("d")
     await rounds()
     node.answer()
-    assert [answer.numbers[1] for answer in await waiting] == [99]
+    assert node.requests == [["a"], ["b"], ["c"], ["d"]]
     await ingress.close()
 
 
