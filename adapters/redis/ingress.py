@@ -60,7 +60,7 @@ class Ingress:
         self._is_due = False
         """Whether there will be a look soon at what there is to publish."""
         self._needs_task = False
-        """Whether something of it is to be published by a task, as it was refused without: the script may be lacking."""
+        """Whether some of it is to be published by a task, as it was refused without one: the script may be lacking."""
         self._loop = asyncio.get_running_loop()
         self._ready: Sized = getattr(self._loop, "_ready", ())
         """What runs in this round of the event loop, where it says so; a known name of asyncio's own."""
