@@ -63,11 +63,18 @@ class Judgement:
         return not any(broken) and not self.violations
 
 
-def judge_run(notes: Notes, kept: Iterable[Kept], unrest: str = "", *, lossy: range = range(0)) -> Judgement:
+def judge_run(
+    notes: Notes,
+    kept: Iterable[Kept],
+    unrest: str = "",
+    *,
+    lossy: range = range(0),
+    given_up: AbstractSet[tuple[str, int]] = frozenset(),
+) -> Judgement:
     """Judge the notes of servers.
 
     ``kept``: the events in the egress streams at the end; ``unrest``: why the network did not come to rest in time, if
-    so; ``lossy``: the epochs in which events may be lost, if a gap announces it.
+    so; ``lossy``: the epochs in which events may be lost, if a gap announces it; ``given_up``: see `Run`.
     Raises `InvalidInput` for an event with two regions or senders.
     """
     kept = list(kept)
@@ -88,7 +95,8 @@ def judge_run(notes: Notes, kept: Iterable[Kept], unrest: str = "", *, lossy: ra
         f"state: {life.session.name} got an event of {state.region} after the state at {state.position}, which has it"
         for life, state in overtaken
     ]
-    run = Run(sessions, in_order, there, published_ms, unrest, False, True, may_lose, keyed_frames(kept))
+    keyed = keyed_frames(kept)
+    run = Run(sessions, in_order, there, published_ms, unrest, False, True, may_lose, keyed, given_up=given_up)
     found += [what for what in violations(run) if not (lossy and what.startswith(OF_WHAT_IS_LOST))]
     order: dict[str, list[str]] = {}
     for life in notes.lives:
@@ -97,7 +105,11 @@ def judge_run(notes: Notes, kept: Iterable[Kept], unrest: str = "", *, lossy: ra
     if not verdict.fine and not any(what.startswith(("order:", "acyclicity:")) for what in found):
         found += [f"order: over sessions, {offence.describe()}" for offence in verdict.examples]
     uncertain = {event for session in sessions for event in session.uncertain}
-    found += broken_stays(notes, in_order, there, published_ms)
+    # Who goes on without a node that was given up may be told that it misses what is there.
+    given_up_events = {
+        (region, each.event) for region, of in in_order.items() for each in of if (region, each.epoch) in given_up
+    }
+    found += broken_stays(notes, in_order, there - given_up_events, published_ms)
     found += _unexpected(notes)
     told = histories(notes, places)
     found += early_updates(notes, places)

@@ -9,7 +9,7 @@ from itertools import combinations
 from random import Random
 
 from laboratory.simulation.engine import Engine, Process, Weather
-from laboratory.simulation.judging import Drawn, Run, violations
+from laboratory.simulation.judging import Drawn, Run, epochs_at, violations
 from laboratory.simulation.network import Network, events_in
 from laboratory.simulation.server import Server
 from sequencing.frames import CARRIES_EVENTS, parse_meta
@@ -187,7 +187,7 @@ def run_faults(scenario: Scenario) -> Outcome:
         _may_lose(network),
         network.keyed,
         _copied(network),
-        _given_up(network),
+        epochs_at(network.given_up, (record.plan for record in network.store.announced)),
     )
     return Outcome(
         scenario,
@@ -336,16 +336,6 @@ def _may_lose(network: Network) -> dict[tuple[str, int], bool]:
         for plan in plans
         for region, path in plan.paths.items()
         if not network.forgot.isdisjoint(path)
-    }
-
-
-def _given_up(network: Network) -> set[tuple[str, int]]:
-    plans = [record.plan for record in network.store.announced]
-    return {
-        (region, plan.epoch_of(region))
-        for plan in plans
-        for region, path in plan.paths.items()
-        if not network.given_up.isdisjoint(path)
     }
 
 

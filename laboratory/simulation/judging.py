@@ -6,7 +6,7 @@ streams at its end.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -14,6 +14,7 @@ from typing import NamedTuple
 from laboratory.simulation.network import KeyedFrame
 from laboratory.simulation.server import Delivered, Diary, regions_of
 from sequencing.checkers import DeliverySequence, judge
+from sequencing.plan import Plan
 from sequencing.ready import Missing
 
 
@@ -51,6 +52,16 @@ class Run:
     given_up: AbstractSet[tuple[str, int]] = frozenset()
     """The epochs, (region, epoch) each, whose path visits a node that was given up. Who goes on without the node misses
     what is there, and does not hear what it accepts later from those who have not heard."""
+
+
+def epochs_at(nodes: AbstractSet[str], plans: Iterable[Plan]) -> set[tuple[str, int]]:
+    """Return the epochs, (region, epoch) each, whose path in one of some plans visits one of some nodes."""
+    return {
+        (region, plan.epoch_of(region))
+        for plan in plans
+        for region, path in plan.paths.items()
+        if not nodes.isdisjoint(path)
+    }
 
 
 def violations(run: Run) -> list[str]:

@@ -33,6 +33,7 @@ from laboratory.chaos.run import come_to_rest
 from laboratory.chaos.server import GameServer
 from laboratory.chaos.writing import NoteFile
 from laboratory.patience import Deadline
+from laboratory.simulation.judging import epochs_at
 from laboratory.simulation.storm import CONTROL, Storm, Weather
 from laboratory.simulation.virtualtime import WHOSE, VirtualLoop, virtual_time
 
@@ -216,7 +217,9 @@ class _Play:
         epochs = [record.plan.epoch for record in storm.store.announced]
         lossy = range(min(epochs), max(epochs) + 1) if world.lossy or world.give_up_s else range(0)
         unrest = unrest or ("; ".join(f"{name} does not end" for name in hanging))
-        return judge_run(notes, kept, unrest, lossy=lossy)
+        plans = [record.plan for record in storm.store.announced]
+        given_up = epochs_at(frozenset[str]().union(*(plan.given_up for plan in plans)), plans)
+        return judge_run(notes, kept, unrest, lossy=lossy, given_up=given_up)
 
     # The processes.
 
