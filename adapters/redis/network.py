@@ -114,14 +114,16 @@ class RedisNetwork(ControlClient):
             closing.append(self._updates.close())
         if self._news is not None:
             closing.append(self._news.close())
-        await asyncio.gather(*closing)  # at once: where a server hangs, the others do not wait for it
-        for together in (self.joins, self.beats):
-            await together.close()
+        closing += [together.close() for together in (self.joins, self.beats)]
+        # At once: where a server hangs, the others do not wait for it.
+        await asyncio.gather(self._stop_leading(), *closing)
+        await self.turn.close()
+        await self.control.close()
+
+    async def _stop_leading(self) -> None:
         if self._manager is not None and self._managing is not None:
             await self._manager.stop()
             await self._managing
-        await self.turn.close()
-        await self.control.close()
 
     def require_open(self) -> None:
         """Raise `NotConnected` once this closes: a connection that it does not know of would begin something new."""
