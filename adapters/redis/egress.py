@@ -233,7 +233,6 @@ class Egress:
                 self._looks_anew = self._reading.was_quiet
             self._hand_out(frames, frames_max)
             self._hide()
-            self._kept.drop_old(time.monotonic())
             for _ in range(PAUSE_ROUNDS if len(frames) >= PAUSE_FRAMES else ROUNDS):
                 await asyncio.sleep(0)
         await self._reading.close()
@@ -244,10 +243,15 @@ class Egress:
         if not self._ahead and not self.awaiting and (not frames_max or 1 == len(frames) < frames_max):
             for frame in frames:  # each is the next of all
                 self._hand_out_one(frame, now_s)
-            return
+        else:
+            self._hand_out_all(frames, frames_max or inf, now_s)
+        self._kept.drop_old(now_s)
+
+    def _hand_out_all(self, frames: Sequence[StampedFrame], frames_max: float, now_s: float) -> None:
+        """Give those that nothing can precede any more to who reads their streams, and have all look who wait."""
         self._sizes.note(frames)
         looking: dict[StreamListener, None] = {}
-        for frame in self._known_to_be_next(frames, frames_max or inf):
+        for frame in self._known_to_be_next(frames, frames_max):
             stream = self._streams.get((frame.region, frame.epoch))
             if stream is not None:
                 self._kept.take(stream, frame, now_s)

@@ -85,15 +85,12 @@ class Kept:
         return len(self._all)
 
     def take(self, stream: EgressStream, frame: StampedFrame, now_s: float) -> None:
-        """Keep a frame that has come, and drop those that are too old or too many."""
-        kept, ages = stream.kept, self._all
-        kept.append(frame)
-        ages.append((now_s, stream, frame.last))
+        """Keep a frame that has come; `drop_old` follows, once those who wait for it have looked."""
+        stream.kept.append(frame)
+        self._all.append((now_s, stream, frame.last))
         self.bytes += len(frame.body)
-        if len(kept) > KEPT_FRAMES_MAX:
-            self._drop(stream, kept[0].last)
-        if ages[0][0] < now_s - KEPT_S or self.bytes > KEPT_BYTES_MAX:
-            self.drop_old(now_s)
+        if len(stream.kept) > KEPT_FRAMES_MAX:
+            self._drop(stream, stream.kept[0].last)
 
     def drop_old(self, now_s: float) -> None:
         """Drop what is older than `KEPT_S`, and the oldest of what is more than `KEPT_BYTES_MAX`."""

@@ -92,10 +92,7 @@ class Ingress:
             lane.close_with(closed_error())
             return
         self._offering[lane] = None
-        if self._under_way or self._is_due:
-            return
-        self._is_due = True
-        self._loop.call_soon(self._look)
+        self._look_soon()
 
     def may_send(self, run: str) -> bool:
         """Return whether one frame for a run of the node can be published now, with nothing that could go with it."""
@@ -126,6 +123,11 @@ class Ingress:
         self._limit.close()
         await self._node.close()
 
+    def _look_soon(self) -> None:
+        if not self._under_way and not self._is_due:
+            self._is_due = True
+            self._loop.call_soon(self._look)
+
     def _look(self) -> None:
         self._is_due = False
         if not self._offering or self._under_way:
@@ -147,9 +149,8 @@ class Ingress:
                 part.tell(answers[place : place + part.count], error)
                 place += part.count
         self._landed.set()
-        if self._offering and not self._is_due and not self._under_way:
-            self._is_due = True
-            self._loop.call_soon(self._look)
+        if self._offering:
+            self._look_soon()
 
     async def _serve(self) -> None:
         """Publish once by a task, which opens the connection, and brings the script to the server."""

@@ -250,6 +250,17 @@ async def test_what_finds_no_room_is_not_overtaken_by_what_comes_once_there_is_s
         assert sorted(read + taker.taken) == [1, 2]
 
 
+async def test_a_read_of_more_than_is_kept_is_handed_on_whole_to_who_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(egressstream, "KEPT_BYTES_MAX", 50)
+    async with listening() as (egress, _, _, taker, read):
+        made[-1].last = 40
+        egress.look_anew()
+        made[-1].gate.set()
+        await settled()
+        assert (taker.taken, read) == ([*range(2, 41)], [])
+        assert egress._kept.bytes <= 50
+
+
 def kept_of(kept: Kept, stream: EgressStream) -> tuple[list[int], int, int]:
     return [frame.last for frame in stream.kept], stream.start, kept.bytes
 
@@ -261,6 +272,7 @@ def test_what_is_kept_is_dropped_when_it_is_old_also_in_a_stream_that_is_quiet()
     size = 2 * len(frame(1).body)
     assert kept_of(kept, quiet) == ([1, 2], 0, size)
     kept.take(busy, frame(1), 10.5 + KEPT_S)
+    kept.drop_old(10.5 + KEPT_S)
     assert (kept_of(kept, quiet), kept_of(kept, busy)) == (([], 2, size / 2), ([1], 0, size / 2))
     kept.drop_old(11.6 + KEPT_S)
     assert (kept.bytes, len(kept), busy.start) == (0, 0, 1)
@@ -271,8 +283,10 @@ def test_all_that_is_kept_has_a_bound_in_bytes(monkeypatch: pytest.MonkeyPatch) 
     kept, streams = Kept(), [EgressStream((region, 1), 0, 0, 0) for region in "xyz"]
     for number, stream in enumerate(streams, start=1):
         kept.take(stream, frame(number)._replace(body=b"." * 45), 10.0)
+    kept.drop_old(10.0)
     assert [[each.last for each in stream.kept] for stream in streams] == [[], [2], [3]]
     kept.take(streams[0], frame(9)._replace(body=b"." * 101), 10.0)
+    kept.drop_old(10.0)
     assert [stream.start for stream in streams] == [9, 2, 3], "what is larger than that is not kept at all"
     assert kept.bytes == 0
 
