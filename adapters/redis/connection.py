@@ -146,6 +146,8 @@ class RedisConnection:
         """The command that answers once there are enough copies of what was written before; None if none are wanted."""
         self._replicas, self._on_disk = own.replicas, own.durability == "disk"
         self._wire: Wire | None = None
+        self._closed = 0
+        """How often it was closed."""
         self._has_run: set[Script] = set()
         """The scripts that a fixed server has run by EVALSHA since the connection was opened."""
         self._shas: dict[Script, str] = {}
@@ -398,7 +400,8 @@ class RedisConnection:
         return info.get("run_id" if self._places is None else "master_replid", "")
 
     async def close(self) -> None:
-        """Close the socket; a later call opens a new one."""
+        """Close the socket, also one that is being opened; a later call opens a new one."""
+        self._closed += 1
         self._deadline.close()
         await self._drop()
 
@@ -410,6 +413,7 @@ class RedisConnection:
     async def _open(self) -> None:
         self.opened += 1
         self._was_taken = False
+        closed = self._closed
         await self._drop()
         if self._places is None:
             await self._connection.connect()
@@ -420,6 +424,9 @@ class RedisConnection:
             except BaseException:
                 self._places.doubt()
                 raise
+        if closed != self._closed:
+            await self._drop()
+            raise exceptions.ConnectionError("the connection was closed here while it was opened")
         self._wire = Wire(self._connection)
         self._has_run.clear()
         self._was_taken = True

@@ -18,7 +18,7 @@ from adapters.redis.listening import LONE_READS
 from adapters.redis.places import connection_to
 from adapters.redis.pushes import COME_BYTES_MAX, MESSAGES_MAX, Pushes
 from adapters.redis.wire import Wire
-from sequencing.errors import Unreachable, UnsupportedServer
+from sequencing.errors import NetworkError, Unreachable, UnsupportedServer
 from tests.patience import patience
 
 
@@ -170,3 +170,16 @@ async def test_a_server_of_http_is_refused_as_no_redis() -> None:
         port = server.sockets[0].getsockname()[1]
         with pytest.raises(UnsupportedServer, match=rf"no Redis answers at redis://127.0.0.1:{port}: it answers HTTP"):
             await gamecast.connect(f"redis://127.0.0.1:{port}", name="a").open()
+
+
+@pytest.mark.parametrize("rounds", range(1, 7))
+async def test_what_is_opened_while_it_is_closed_is_closed(shared_redis: EmbeddedServer, rounds: int) -> None:
+    connection = RedisConnection(shared_redis.url)
+    waiting = asyncio.create_task(connection.call("BLPOP", "nothing", 5))
+    for _ in range(rounds):
+        await asyncio.sleep(0)
+    await connection.close()
+    async with patience(2):
+        with pytest.raises(NetworkError):
+            await waiting
+    await connection.close()
