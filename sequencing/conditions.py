@@ -7,7 +7,8 @@ C3  one way: no edge of that forest is used in both directions. Lumezanu 2006 (Â
 C4  meeting: each pair of regions to be ordered ends at one node, whose own order they have. Otherwise, for each
     subscriber that has both, some atom lives on a node that both paths visit, and the subscriber can follow it (it has
     all the atom's regions). Regions of different epochs are apart wherever they end: they were not planned together.
-C5  joint: regions that events are in at once enter at one node, in one epoch, see `sequencing.joint`.
+C5  lead: of the regions that events are in at once, one has a path that visits the ingresses of all the others; all are
+    in one epoch. See `sequencing.joint`.
 
 With C3, orders of neighbouring nodes agree on the frames that they share, and orders that agree along the edges of a
 forest merge into one acyclic order (by induction over leaves): that order is what every subscriber follows.
@@ -20,7 +21,7 @@ checked for each subscriber.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -28,8 +29,9 @@ import networkx as nx
 import numpy as np
 from scipy import sparse
 
+from sequencing import joint
 from sequencing.errors import PlanError
-from sequencing.joint import regions_in
+from sequencing.joint import regions_in, way_of
 from sequencing.membership import Membership
 from sequencing.overlaps import IntArray, TwinClasses, class_pairs_to_order, twin_classes, twins_to_order
 from sequencing.plan import Plan
@@ -79,17 +81,19 @@ def can_follow_all(plan: Plan, regions: frozenset[str]) -> bool:
 def enter_together(plan: Plan, regions: Collection[str]) -> bool:
     """Return whether a sound plan satisfies C4 and C5 for events that are in all of some regions at once."""
     is_there = all(region in plan.paths for region in regions)
-    return is_there and _begin_together(plan, regions) and can_follow_all(plan, frozenset(regions))
+    return is_there and _has_lead(plan, regions) and can_follow_all(plan, frozenset(regions))
 
 
-def _begin_together(plan: Plan, regions: Iterable[str]) -> bool:
-    return len({(plan.paths[region][0], plan.epoch_of(region)) for region in regions}) == 1
+def _has_lead(plan: Plan, regions: Collection[str]) -> bool:
+    if len({plan.epoch_of(region) for region in regions}) > 1:
+        return False
+    return len(way_of(plan.paths, regions)) == 1 or (not joint.TOGETHER and bool(way_of(plan.paths, regions)))
 
 
 def _apart(plan: Plan, membership: Membership) -> str | None:
     for regions in map(regions_in, sorted(membership.joint)):
-        if not plan.paths.keys() >= set(regions) or not _begin_together(plan, regions):
-            return f"events are in {regions} at once, and these do not all enter at one node, in one epoch"
+        if not plan.paths.keys() >= set(regions) or not _has_lead(plan, regions):
+            return f"events are in {regions} at once, and no path visits the ingresses of all of them, in one epoch"
     return None
 
 

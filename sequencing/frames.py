@@ -6,8 +6,8 @@ made of three byte strings that no node needs to understand beyond their first f
 ``meta``
     ``kind count incarnation first publisher``, blank-separated; ``first`` numbers the publisher's events in this
     region from 1, so that a node can refuse frames that it has accepted before. Behind the publisher of a frame of
-    several regions, in lines: each region, the number of the frame's last event there, and the publisher's own
-    ``first`` there.
+    several regions, in lines: each region, the number of the frame's last event there (0 as long as it has none), and
+    the publisher's own ``first`` there.
 ``stamp``
     ``atom,number`` pairs, comma-separated, in the order in which the atoms were passed; before them, once the frame has
     come to its egress node, ``0`` and that node's own number (`NODE`). It is negative where the node numbered something
@@ -52,6 +52,10 @@ class FrameKind(IntEnum):
     JOINT = 3
     """Events of several regions: each region has a copy of the frame, and who has several of them takes the first
     one. The copies follow one another wherever they pass."""
+    VOID = 4
+    """Such a frame that was refused when some of its regions had numbered it: a marker that says nothing."""
+    ASK = 5
+    """No frame of the network: a publisher asks what became of a `JOINT` one. See `sequencing.landing`."""
 
 
 CARRIES_EVENTS = frozenset({FrameKind.EVENTS, FrameKind.JOINT})
@@ -118,6 +122,13 @@ class LinkedFrame:
     frame: StampedFrame
     also: tuple[StampedFrame, ...] = ()
     """Its further copies that go the same way, of a frame of several regions."""
+    refused: bytes = b""
+    """Why it is refused, of one that is void and has not come to its decider."""
+
+    @property
+    def is_undecided(self) -> bool:
+        """Whether a region has yet to number it."""
+        return any(not copy.last for copy in self.also) or not self.frame.last
 
     @property
     def copies(self) -> tuple[StampedFrame, ...]:
@@ -150,7 +161,7 @@ def parse_meta(meta: bytes) -> Meta:
         raise InvalidInput(f"not the meta of a frame: {meta[:80]!r}") from error
     if parsed.events < 1:
         raise InvalidInput(f"a frame takes at least one number of its region: {meta[:80]!r}")
-    if parsed.kind == FrameKind.JOINT:
+    if parsed.kind in (FrameKind.JOINT, FrameKind.VOID):
         return parsed._replace(publisher=parsed.publisher.partition("\n")[0])
     return parsed
 

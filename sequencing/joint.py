@@ -3,23 +3,30 @@
 Such a set is wished for like the place of a region: publishers wait for it, and a plan has it from then on. It is named
 by its regions, sorted, with a newline between them: no region's name can hold one. A network of one node needs none.
 
-C5: the regions of a set enter the network at one node, in one epoch, and are ordered as if a subscriber had all of
-them. Why that is enough: the copies of an event pass a connected part of the forest, next to each other at each node.
-So if they are taken as one, neighbouring nodes agree on the order of what passes both, and the orders of all nodes
-merge into one without a cycle, as in `sequencing.conditions`. Each subscriber's order is a part of it: it delivers the
-event at the first copy that comes. Without the made-up subscriber, a set that spans two components would tie them where
-they use an edge in opposite directions.
+C5: of each set, one region has a path that visits the ingresses of all the others, the *lead*; all are in one epoch,
+and ordered as if a subscriber had all of them. An event enters where the lead does, and passes the ingresses of the
+others on its way (`sequencing.landing`). Why that is enough: the event visits a connected part of the forest, and its
+copies pass next to each other at each node. So if they are taken as one, neighbouring nodes agree on the order of what
+passes both, and the orders of all nodes merge into one without a cycle, as in `sequencing.conditions`. Each
+subscriber's order is a part of it: it delivers the event at the first copy that comes. Without the made-up subscriber,
+a set that spans two components would tie them where they use an edge in opposite directions.
+
+The made-up subscriber also has any two regions of a set meet at a node. There is one way from the entry to it, which
+both paths take: so it passes both ingresses, and no copy ends before the last ingress of its set.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from sequencing.errors import InvalidName
 from sequencing.names import check_region
 
 SET_REGIONS_MAX = 64
 """The most regions that an event may have."""
+
+TOGETHER = True
+"""Whether plans have all regions of a set enter at one node: as long as keys are not decided on the way."""
 
 _BETWEEN = "\n"
 
@@ -59,3 +66,16 @@ def wished(names: Iterable[str]) -> tuple[frozenset[str], frozenset[str]]:
     every = frozenset(names)
     sets = frozenset(filter(is_set, every))
     return (every - sets).union(*map(regions_in, sets)) if sets else every, sets
+
+
+def way_of(paths: Mapping[str, Sequence[str]], regions: Collection[str]) -> tuple[str, ...]:
+    """Return the nodes that an event of several regions visits until all of them have numbered it.
+
+    ``paths``: of all of them. Empty if none of them can lead.
+    """
+    ingresses = {paths[region][0] for region in regions}
+    for region in regions:
+        path = paths[region]
+        if ingresses.issubset(path):
+            return tuple(path[: max(map(path.index, ingresses)) + 1])
+    return ()

@@ -123,17 +123,24 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Extras:
-    """What a frame says of keys, and the regions that it goes to beside its first. It names its keys in all of them."""
+    """What a frame says of keys, and the regions that it goes to beside its first. It names its keys in all of them.
+
+    ``elsewhere``: the places of those of its regions that other nodes number than the one where it enters, and which.
+    """
 
     names: tuple[Named, ...] = ()
     conditions: tuple[Condition, ...] = ()
     also: tuple[Part, ...] = ()
+    elsewhere: tuple[tuple[int, str], ...] = ()
 
     def encode(self) -> bytes:
         """Return it as the node's script reads it."""
         names = [[place, key, int(deletes), *at] for place, key, deletes, *at in self.names]
         conditions = [[key, head_text(position), part] for key, position, part in self.conditions]
-        return orjson.dumps([names, conditions, [[region, first] for region, first in self.also]])
+        parts = [[region, first] for region, first in self.also]
+        return orjson.dumps(
+            [names, conditions, parts, self.elsewhere] if self.elsewhere else [names, conditions, parts]
+        )
 
 
 NO_EXTRAS = Extras()

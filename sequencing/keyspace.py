@@ -54,6 +54,12 @@ class NodeKeys:
         from which on they are kept here."""
         return f"gamecast:{{{self.name}}}:keyed"
 
+    @property
+    def outcomes(self) -> str:
+        """Hash: ``region newline publisher`` → ``incarnation first …``, a newline, the answer: what became of the last
+        frame of several regions, this one first, that was decided here."""
+        return f"gamecast:{{{self.name}}}:outcomes"
+
     def heads(self, region: str) -> str:
         """Hash of a region's heads: key → ``epoch sequence``."""
         return f"gamecast:{{{self.name}}}:heads:{region}"
@@ -101,6 +107,9 @@ def keyspace(node: Node) -> dict[bytes, dict[bytes, bytes] | list[tuple[bytes, l
         keys.publishers: {
             f"{region}\n{publisher}": f"{seen.incarnation} {seen.last} {seen.epoch} {seen.region_last}"
             for (region, publisher), seen in node.accepted_of.items()
+        },
+        keys.outcomes: {
+            f"{region}\n{publisher}": outcome.encode() for (region, publisher), outcome in node.outcomes.items()
         },
         keys.keyed: {region: f"{heads.lost} {heads.began}" for region, heads in node.heads.items()},
         **{
@@ -158,9 +167,11 @@ def _counter_fields(node: Node) -> Iterator[tuple[str, str]]:
 def link_words(linked: LinkedFrame) -> dict[str, bytes]:
     """Return an entry of a link: field → text, in the order of the script's words.
 
-    Copies that go the same way have a line each of regions, numbers and stamps.
+    Copies that go the same way have a line each of regions, numbers and stamps. ``x``: why it is refused, of an
+    undecided frame that is.
     """
     frame = linked.frame
+    refused = {"x": linked.refused} if linked.refused else {}
     return {
         "r": b"\n".join([copy.region.encode() for copy in linked.copies]),
         "e": b"%d" % frame.epoch,
@@ -168,15 +179,23 @@ def link_words(linked: LinkedFrame) -> dict[str, bytes]:
         "m": frame.meta,
         "s": b"\n".join([copy.stamp for copy in linked.copies]),
         "b": frame.body,
+        **refused,
     }
 
 
 def linked_of(
-    sequence: int, regions: bytes, epoch: bytes, lasts: bytes, meta: bytes, stamps: bytes, body: bytes
+    sequence: int,
+    regions: bytes,
+    epoch: bytes,
+    lasts: bytes,
+    meta: bytes,
+    stamps: bytes,
+    body: bytes,
+    refused: bytes = b"",
 ) -> LinkedFrame:
     """Return what an entry of a link says, as `link_words` writes it."""
     if b"\n" not in regions:
         return LinkedFrame(sequence, StampedFrame(regions.decode(), int(epoch), int(lasts), meta, stamps, body))
     lines = zip(regions.decode().split("\n"), lasts.split(b"\n"), stamps.split(b"\n"), strict=True)
     first, *others = [StampedFrame(region, int(epoch), int(last), meta, stamp, body) for region, last, stamp in lines]
-    return LinkedFrame(sequence, first, tuple(others))
+    return LinkedFrame(sequence, first, tuple(others), refused)

@@ -9,9 +9,10 @@ A step
 4. appends the frame to the link towards the next node of the region's path, or, at the last, to the region's egress
    stream, where its subscribers read it, with the node's own number: one for every frame that ends here.
 
-A frame of several regions (`FrameKind.JOINT`) enters all of them in one step, or none. Each region has a copy of it
-with numbers of its own. The copies follow one another with nothing between them: in a step, and in a link, where those
-that go the same way are one entry. So everybody finds them in one place of the order, by whichever of them.
+A frame of several regions (`FrameKind.JOINT`) enters all of them, or none: those that begin here in one step, the
+others where it passes their ingress, see `sequencing.landing`. Each region has a copy of it with numbers of its own.
+The copies follow one another with nothing between them: in a step, and in a link, where those that go the same way are
+one entry. So everybody finds them in one place of the order, by whichever of them.
 
 Exactly once comes from two kinds of high-water mark, kept in the same atomic step: the last event accepted of each
 publisher in each region, and the last link sequence accepted from each neighbouring node. So publishers and relays may
@@ -28,12 +29,13 @@ would store. The in-memory transport, the simulator and the model checks run thi
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import NamedTuple
 
 from sequencing.frames import NODE, UNKNOWN_END, FrameKind, LinkedFrame, PublishedFrame, StampedFrame
 from sequencing.keyed import NO_EXTRAS, Heads, Part, Snapshot
+from sequencing.landing import firsts_of, frame_of, lasts_in, void, with_lasts
 from sequencing.plan import AtomId, Step
 from sequencing.steps import InstalledStep, StepEvent, StepState
 
@@ -59,6 +61,17 @@ class _Ends:
 
 _NO_HEADS = Heads()
 
+
+def _is_numbered(copy: StampedFrame) -> bool:
+    return copy.last > 0
+
+
+def _go_one_way(steps: Iterable[InstalledStep]) -> bool:
+    """Return whether there is one next node of some steps, and none of them is a last one."""
+    following = {step.next for step in steps}
+    return len(following) == 1 and None not in following
+
+
 FORGOTTEN = ""
 """The name of no publisher: its row stands for the forgotten publishers, and goes with the others to the next
 ingress."""
@@ -68,7 +81,7 @@ class Verdict(StrEnum):
     """The outcome for a published frame."""
 
     OK = "ok"
-    """Accepted now: (epoch, sequence of its last event in each of its regions)."""
+    """Accepted now: (epoch, sequence of its last event in each of its regions; 0 where its ingress is ahead)."""
     SEEN = "seen"
     """Accepted before, being this publisher's latest in its regions: the numbers that it got then."""
     PAST = "past"
@@ -87,6 +100,8 @@ class Verdict(StrEnum):
     """The region would have too many keys: (as many as it may have,)."""
     WAIT = "wait"
     """This node will be the region's ingress in that epoch, once the one before is closed: (the node's epoch,)."""
+    LANDING = "landing"
+    """The frame that is asked for has not been decided here: ()."""
 
 
 _VERDICTS = {verdict.value.encode(): verdict for verdict in Verdict}
@@ -98,19 +113,26 @@ class Answer:
 
     verdict: Verdict
     numbers: tuple[int, ...]
+    drawn: tuple[int, ...] = ()
+    """Of a frame that was refused on its way: the number that it has in each of its regions, 0 where it has none."""
 
     def encode(self) -> bytes:
         """Write the answer as the script does: ``ok 1 42``."""
-        return " ".join([self.verdict, *map(str, self.numbers)]).encode()
+        answer = " ".join([self.verdict, *map(str, self.numbers)])
+        return (f"{answer}\n{' '.join(map(str, self.drawn))}" if self.drawn else answer).encode()
 
     @classmethod
     def decode(cls, answer: bytes) -> Answer:
         """Read what `encode`, or the script, wrote."""
+        drawn: tuple[int, ...] = ()
+        if b"\n" in answer:
+            answer, _, numbers_drawn = answer.partition(b"\n")
+            drawn = tuple(map(int, numbers_drawn.split(b" ")))
         verdict, *numbers = answer.split(b" ")
         known = _VERDICTS.get(verdict)
         if known is None:
             raise ValueError(f"{verdict!r} is no verdict")
-        return cls(known, tuple(map(int, numbers)))
+        return cls(known, tuple(map(int, numbers)), drawn)
 
 
 class TransferVerdict(StrEnum):
@@ -147,6 +169,21 @@ class Accepted:
     def age(self) -> tuple[int, int]:
         """The age of an entry: of two of one publisher, the greater is the later."""
         return self.incarnation, self.last
+
+
+class Outcome(NamedTuple):
+    """What became of the last frame of a publisher that was decided here: which one it is, and its answer.
+
+    ``firsts``: the publisher's own numbers of its first event, one for each region.
+    """
+
+    incarnation: int
+    firsts: bytes
+    answer: Answer
+
+    def encode(self) -> bytes:
+        """Write it as it is stored."""
+        return b"%d %b\n%b" % (self.incarnation, self.firsts, self.answer.encode())
 
 
 class Opening(NamedTuple):
@@ -186,6 +223,9 @@ class Node:
     """(region, publisher) → the last frame accepted of it; `FORGOTTEN` → up to which incarnation some are forgotten."""
     heads: dict[str, Heads] = field(default_factory=dict)
     """Region → the heads of its keys, where events have named some."""
+    outcomes: dict[tuple[str, str], Outcome] = field(default_factory=dict)
+    """(first region of a frame of several, publisher) → what became of the last that was decided here, and not where it
+    entered."""
 
     def publish(self, frames: Iterable[PublishedFrame]) -> list[Answer]:
         """Accept or refuse each frame, in order."""
@@ -202,18 +242,19 @@ class Node:
             if linked.sequence != accepted + 1:
                 verdict = TransferVerdict.GAP
                 break
-            steps = [self.steps.get((copy.epoch, copy.region)) for copy in linked.copies]
+            steps = [self.steps.get((copy.epoch, copy.region)) for copy in linked.copies if copy.last]
             if None in steps and linked.frame.epoch > self.epoch:
                 verdict = TransferVerdict.UNKNOWN
                 break
-            self._pass_on(
-                [
-                    (step, copy)
-                    for step, copy in zip(steps, linked.copies, strict=True)
-                    if step is not None and step.state is not StepState.SEALED
-                ],
-                ends,
-            )
+            passing = [
+                (step, copy)
+                for step, copy in zip(steps, filter(_is_numbered, linked.copies), strict=True)
+                if step is not None and step.state is not StepState.SEALED
+            ]
+            if linked.is_undecided:
+                self._land(linked, passing, ends)
+            else:
+                self._pass_on(passing, ends)
             accepted = linked.sequence
             self.accepted_from[source] = accepted
         return TransferAnswer(verdict, accepted)
@@ -300,6 +341,7 @@ class Node:
         self.atom_last.clear()
         self.ended_last = 0
         self.accepted_of.clear()
+        self.outcomes.clear()
         self.heads.clear()
         self.links.clear()
         self.link_last.clear()
@@ -378,12 +420,16 @@ class Node:
         such a region needs a later incarnation. This includes publishers that are still connected, which get a new one.
         """
         for region, publisher in publishers:
-            seen = self.accepted_of.get((region, publisher))
-            if publisher != FORGOTTEN and seen is not None and seen.incarnation <= upto:
-                del self.accepted_of[region, publisher]
-                before = self.accepted_of.get((region, FORGOTTEN))
-                if before is None or before.incarnation < upto:
-                    self.accepted_of[region, FORGOTTEN] = Accepted(upto, 0, 0, 0)
+            known = [
+                table.pop((region, publisher))
+                for table in (self.accepted_of, self.outcomes)
+                if publisher != FORGOTTEN
+                and (entry := table.get((region, publisher))) is not None
+                and entry.incarnation <= upto
+            ]
+            before = self.accepted_of.get((region, FORGOTTEN))
+            if known and (before is None or before.incarnation < upto):
+                self.accepted_of[region, FORGOTTEN] = Accepted(upto, 0, 0, 0)
 
     def forget(
         self,
@@ -424,27 +470,113 @@ class Node:
         return Answer(Verdict.OK, (epoch, last))
 
     def _publish(self, frame: PublishedFrame, ends: _Ends) -> Answer:
-        looks = [self._look(frame, part, ends) for part in frame.parts]
+        if frame.kind is FrameKind.ASK:
+            return self._outcome(frame)
+        parts, elsewhere = frame.parts, dict(frame.extras.elsewhere)
+        begun = [part for place, part in enumerate(parts) if place not in elsewhere]
+        if not begun:
+            return Answer(Verdict.STALE, (self.epoch,))
+        if frame.extras.also and (known := self._accepted_before(frame, begun)) is not None:
+            return known
+        looks = [self._look(frame, part, ends) for part in begun]
         for look in looks:
             if isinstance(look, Answer) and look.verdict is not Verdict.SEEN:
                 return look
         seen = [look for look in looks if isinstance(look, Answer)]
         if seen:
             lasts = [look.numbers[1] for look in seen]
-            if len(seen) < len(looks) or len({look.numbers[0] for look in seen}) > 1:
+            if elsewhere or len(seen) < len(looks) or len({look.numbers[0] for look in seen}) > 1:
                 return Answer(Verdict.PAST, (lasts[0],))  # accepted before, in some of its regions
             return Answer(Verdict.SEEN, (seen[0].numbers[0], *lasts))
+        steps = [look for look in looks if isinstance(look, InstalledStep)]
+        if elsewhere and (not _go_one_way(steps) or frame.extras.names or frame.extras.conditions):
+            return Answer(Verdict.STALE, (self.epoch,))
         if frame.extras is not NO_EXTRAS and (refused := self._unmet(frame)) is not None:
             return refused
-        lasts = [self._accept(frame, part) for part in frame.parts]
-        meta = frame.joint_meta(lasts) if frame.extras.also else frame.meta
+        drawn = {part: self._accept(frame, part) for part in begun}
+        numbers = [drawn.get(part, 0) for part in parts]
+        meta = frame.joint_meta(numbers) if frame.extras.also else frame.meta
         copies = [
-            (look, StampedFrame(part.region, frame.epoch, last, meta, b"", frame.body))
-            for look, part, last in zip(looks, frame.parts, lasts, strict=True)
-            if isinstance(look, InstalledStep)
+            (step, StampedFrame(part.region, frame.epoch, drawn[part], meta, b"", frame.body))
+            for step, part in zip(steps, begun, strict=True)
         ]
-        self._pass_on(copies, ends)
-        return Answer(Verdict.OK, (frame.epoch, *lasts))
+        late = [
+            StampedFrame(parts[place].region, frame.epoch, 0, meta, node.encode(), frame.body)
+            for place, node in sorted(elsewhere.items())
+        ]
+        self._pass_on(copies, ends, late)
+        return Answer(Verdict.OK, (frame.epoch, *numbers))
+
+    def _accepted_before(self, frame: PublishedFrame, begun: Sequence[Part]) -> Answer | None:
+        """Return what is answered if a frame of several regions has entered here before; None if it has not.
+
+        Also once its epoch is over: its publisher then asks for its outcome where it would have been decided.
+        ``begun``: its regions that begin here.
+        """
+        lasts = dict[Part, int]()
+        for part in begun:
+            row = self.accepted_of.get((part.region, frame.publisher))
+            this = frame.incarnation, part.first + frame.count - 1, frame.epoch
+            if row is None or (row.incarnation, row.last, row.epoch) != this:
+                return None
+            lasts[part] = row.region_last
+        return Answer(Verdict.SEEN, (frame.epoch, *(lasts.get(part, 0) for part in frame.parts)))
+
+    def _outcome(self, asked: PublishedFrame) -> Answer:
+        found = self.outcomes.get((asked.region, asked.publisher))
+        if found is not None and found.incarnation > asked.incarnation:
+            return Answer(Verdict.FENCED, (found.incarnation,))
+        forgotten = self.accepted_of.get((asked.region, FORGOTTEN))
+        if found is None and forgotten is not None and asked.incarnation <= forgotten.incarnation:
+            return Answer(Verdict.FORGOTTEN, (forgotten.incarnation,))
+        if found is None or (found.incarnation, found.firsts) != (asked.incarnation, asked.body):
+            return Answer(Verdict.LANDING, ())
+        return found.answer
+
+    def _land(self, linked: LinkedFrame, passing: Sequence[tuple[InstalledStep, StampedFrame]], ends: _Ends) -> None:
+        """Take an undecided frame on: number it in the regions that begin here, or refuse it.
+
+        ``passing``: its copies that have numbers, as far as they may pass.
+        """
+        ahead = [copy for copy in linked.copies if not copy.last]
+        here = [copy for copy in ahead if copy.stamp == self.name.encode()]
+        late = [copy for copy in ahead if copy not in here]
+        refused, frame, firsts = linked.refused, frame_of(ahead[0]), dict[str, Part]()
+        looks: list[InstalledStep] = []
+        if not refused:
+            firsts = {part.region: part for part in frame.parts}
+            for copy in here:
+                look = self._look(frame, firsts[copy.region], ends)
+                if isinstance(look, InstalledStep):
+                    looks.append(look)
+                else:
+                    # It cannot have been seen: links pass each frame once, and only its publisher has its numbers.
+                    was_seen = look.verdict is Verdict.SEEN
+                    answer = Answer(Verdict.PAST, (look.numbers[1],)) if was_seen else look
+                    refused = refused or answer.encode()
+        if late and not refused and not _go_one_way([*(step for step, _ in passing), *looks]):
+            refused = Answer(Verdict.STALE, (self.epoch,)).encode()
+        meta, body = ahead[0].meta, ahead[0].body
+        begun: list[tuple[InstalledStep, StampedFrame]] = []
+        if refused:
+            meta, body = void(meta), b""
+        else:
+            lasts = {copy.region: self._accept(frame, firsts[copy.region]) for copy in here}
+            meta = with_lasts(meta, lasts)
+            begun = [
+                (step, copy._replace(last=lasts[copy.region], stamp=b""))
+                for step, copy in zip(looks, here, strict=True)
+            ]
+        if not _go_one_way([step for step, _ in passing] + [step for step, _ in begun]):
+            late = []
+        if not late:
+            drawn = lasts_in(meta)
+            answer = Answer.decode(refused) if refused else Answer(Verdict.OK, (frame.epoch, *drawn))
+            answer = replace(answer, drawn=drawn if refused else ())
+            outcome = Outcome(frame.incarnation, firsts_of(frame), answer)
+            self.outcomes[frame.region, frame.publisher] = outcome
+        copies = [(step, copy._replace(meta=meta, body=body)) for step, copy in (*passing, *begun)]
+        self._pass_on(copies, ends, [copy._replace(meta=meta, body=body) for copy in late], refused)
 
     def _look(self, frame: PublishedFrame, part: Part, ends: _Ends) -> InstalledStep | Answer:
         """Return the open ingress of a part of a frame, or what it is answered."""
@@ -501,8 +633,18 @@ class Node:
                 return Answer(Verdict.FULL, beyond)
         return None
 
-    def _pass_on(self, copies: Sequence[tuple[InstalledStep, StampedFrame]], ends: _Ends) -> None:
-        """Pass on a frame: its copies, each to its stream, or, with those that go the same way, to a link."""
+    def _pass_on(
+        self,
+        copies: Sequence[tuple[InstalledStep, StampedFrame]],
+        ends: _Ends,
+        late: Sequence[StampedFrame] = (),
+        refused: bytes = b"",
+    ) -> None:
+        """Pass on a frame: its copies, each to its stream, or, with those that go the same way, to a link.
+
+        ``late``: copies of an undecided frame that have no numbers, and go with the others, which go one way;
+        ``refused``: why it is void.
+        """
         leaving: dict[str, list[StampedFrame]] = {}
         for step, frame in copies:
             stamp = [frame.stamp] if frame.stamp else []
@@ -523,7 +665,8 @@ class Node:
         for target, [first, *others] in leaving.items():
             sequence = self.link_last.get(target, 0) + 1
             self.link_last[target] = sequence
-            self.links.setdefault(target, []).append(LinkedFrame(sequence, first, tuple(others)))
+            why = refused if late else b""
+            self.links.setdefault(target, []).append(LinkedFrame(sequence, first, (*others, *late), why))
 
     def _trim(self, frame: StampedFrame) -> None:
         count = int(frame.meta.split(b" ", 2)[1])

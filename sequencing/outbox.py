@@ -32,6 +32,7 @@ class Fate(StrEnum):
     UNCERTAIN = "in flight, and an earlier answer was lost"
     SENT_PAST_RESET = "in flight, and a node that the region was at was reset"
     LOST_TRACK = "in flight past a reset, and an earlier answer was lost"
+    LANDING = "accepted where it entered, and not decided by all of its regions"
     REFUSED = "refused (not here, or not now), and not accepted before"
     REFUSED_UNCERTAIN = "refused (not here, or not now), and an earlier answer was lost"
 
@@ -42,6 +43,8 @@ class Turn(StrEnum):
     SEND = "it is sent"
     LOSE_ANSWER = "its answer is lost"
     REFUSE = "the node answers: not here, or not now"
+    LAND = "the node answers: accepted, and other nodes are yet to decide"
+    DECIDE = "the last of them tells what became of it"
     RESET = "a node that the region was at is reset"
     SETTLE = "its fate is reported"
 
@@ -58,6 +61,9 @@ FATES: Mapping[tuple[Fate, Turn], Fate] = MappingProxyType(
         (Fate.SENT, Turn.REFUSE): Fate.REFUSED,
         (Fate.SENT_PAST_RESET, Turn.REFUSE): Fate.REFUSED,
         (Fate.UNCERTAIN, Turn.REFUSE): Fate.REFUSED_UNCERTAIN,
+        (Fate.SENT, Turn.LAND): Fate.LANDING,
+        (Fate.UNCERTAIN, Turn.LAND): Fate.LANDING,
+        (Fate.LANDING, Turn.DECIDE): Fate.SENT,
         (Fate.SENT, Turn.RESET): Fate.SENT_PAST_RESET,
         (Fate.SENT_PAST_RESET, Turn.RESET): Fate.SENT_PAST_RESET,
         **{(fate, Turn.SETTLE): Fate.NONE for fate in Fate if fate is not Fate.NONE},
@@ -66,7 +72,7 @@ FATES: Mapping[tuple[Fate, Turn], Fate] = MappingProxyType(
 """The table of transitions. Where it has no row for a refusal or a reset, the outbox gives the frame up: whether it was
 accepted can no longer be known."""
 
-_UNCERTAIN = frozenset({Fate.UNCERTAIN, Fate.LOST_TRACK, Fate.REFUSED_UNCERTAIN})
+_UNCERTAIN = frozenset({Fate.UNCERTAIN, Fate.LOST_TRACK, Fate.REFUSED_UNCERTAIN, Fate.LANDING})
 
 
 @dataclass(slots=True)
@@ -88,6 +94,8 @@ class OpenFrame(Generic[Token]):
     names: Sequence[Named] = ()
     """The keys that its events name."""
     conditions: tuple[Condition, ...] = ()
+    way: tuple[str, ...] = ()
+    """The nodes that it visits until it is decided, as it was sent last; of several regions only."""
 
     def body(self) -> bytes:
         """Return the events as they are sent."""
@@ -99,12 +107,12 @@ class OpenFrame(Generic[Token]):
             keys[named.place] = named.key
         return encode(self.sent_at_ns, self.payloads, keys)
 
-    def extras(self, body: bytes, also: tuple[Part, ...] = ()) -> Extras:
+    def extras(self, body: bytes, also: tuple[Part, ...] = (), elsewhere: tuple[tuple[int, str], ...] = ()) -> Extras:
         """Return what the frame says of keys, and of the regions beside its first."""
         if not (self.names or self.conditions or also):
             return NO_EXTRAS
         names = self.names and tuple(self._placed(body))
-        return Extras(tuple(names), self.conditions, also)
+        return Extras(tuple(names), self.conditions, also, elsewhere)
 
     def _placed(self, body: bytes) -> Iterator[Named]:
         """Yield the named events with the places of their payloads in the body."""
@@ -138,10 +146,13 @@ class Outbox(Generic[Token]):
     been_at: frozenset[str] = frozenset()
     """Where the region has been while ``taken`` had no answer, once it has moved. Each node was told what the one
     before had accepted."""
+    ready_at: str | None = None
+    """The node where it is noted to be taken from."""
 
     @property
     def is_uncertain(self) -> bool:
-        """Whether an answer to ``taken`` was lost: it may have been accepted, whatever it is answered from then on."""
+        """Whether ``taken`` may have been accepted, whatever its node answers from then on: an answer was lost, or
+        other nodes decide it."""
         return self.fate in _UNCERTAIN
 
     def send(self, publisher: str) -> PublishedFrame:
@@ -195,12 +206,15 @@ class Outbox(Generic[Token]):
     def reset(self, node: str | None, *, is_asked: bool) -> bool:
         """Note that a node was reset, None: any; return whether it may have accepted, and forgotten, ``taken``.
 
-        Also what another node may have accepted before the region came to this one: it was told what was accepted
-        there, and has forgotten that, too. ``is_asked``: whether ``taken`` is in flight to the node.
+        Also what another node on the way of an event of several regions was to decide; and what another node may have
+        accepted before the region came to this one: it was told what was accepted there, and has forgotten that, too.
+        ``is_asked``: whether ``taken`` is in flight to the node.
         """
         if self.taken is None:
             return False
-        was_here = node is None or node == self.node or node in self.been_at
+        if self.fate is Fate.LANDING:
+            return is_asked or node is None or node in self.taken.way
+        was_here = node is None or node == self.node or node in self.been_at or node in self.taken.way
         if is_asked or (was_here and self.is_uncertain):
             return True
         if was_here and self.refused is None:

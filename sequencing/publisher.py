@@ -17,13 +17,14 @@ from sequencing import together
 from sequencing.causal_wait import CausalWait
 from sequencing.errors import GamecastError, PublishUncertain
 from sequencing.frames import CARRIES_EVENTS, FrameKind, PublishedFrame
-from sequencing.joint import is_set, set_name
+from sequencing.joint import is_set, set_name, way_of
 from sequencing.keyed import Condition, Named
+from sequencing.landing import asking
 from sequencing.node import Answer, Verdict
 from sequencing.outbox import Fate, OpenFrame, Outbox, Token
 from sequencing.plan import Plan
 from sequencing.resolved import Resolved, failed, refusal
-from sequencing.together import enter_together, not_together
+from sequencing.together import not_together
 
 FRAME_EVENTS_MAX = 64
 """Enough to spread the cost of a frame thin. More only makes subscribers decode more at a time than Python's garbage
@@ -43,6 +44,15 @@ class Buffered:
     events: int = 0
     bytes: int = 0
     """Of their payloads."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Landing(Generic[Token]):
+    """A frame of several regions that other nodes than its first decide: its last node is asked."""
+
+    taken: OpenFrame[Token]
+    frame: PublishedFrame
+    question: PublishedFrame
 
 
 class Publisher(Generic[Token]):
@@ -73,6 +83,10 @@ class Publisher(Generic[Token]):
         incarnation. Nothing is sent to them before `renew`."""
         self._joint: dict[int, OpenFrame[Token]] = {}
         """The frames of several regions whose fate is not reported yet, by their identity."""
+        self._landing: dict[str, dict[int, _Landing[Token]]] = {}
+        """Node → the frames that it decides, by the identity of the question."""
+        self._to_ask: set[str] = set()
+        """The nodes that are asked for that by the next request; others only where there is one anyhow."""
         self.woken_nodes: set[str] = set()
         """What `woken` returns next."""
         self._abandoned: list[Resolved[Token]] = []
@@ -176,7 +190,7 @@ class Publisher(Generic[Token]):
         frame.tokens.append(token)
         self.buffered.events += 1
         self.buffered.bytes += size
-        return lead.node if self._enter_together(states) else None
+        return next(iter(self._way(states)), None)
 
     def mark(self, region: str, body: bytes, token: Token) -> str | None:
         """Buffer a JOIN marker, to go before the events that wait; return the ingress node, as `add` does."""
@@ -237,7 +251,7 @@ class Publisher(Generic[Token]):
         plan = self._plan
         if plan is None or plan.ordering != "overlap":
             return False
-        return all(state.node is not None for state in states) and not self._enter_together(states)
+        return all(state.node is not None for state in states) and not self._way(states)
 
     def _follow(self, joint: OpenFrame[Token]) -> None:
         """Offer a frame of several regions where they are now, or give it up if they are together no more."""
@@ -258,12 +272,18 @@ class Publisher(Generic[Token]):
         self._unready(lead)  # the plan may have them together no more
         self._note(lead)
 
-    def _enter_together(self, states: Sequence[Outbox[Token]]) -> bool:
-        """Return whether all that the plan orders is ordered against an event of these regions as one."""
-        plan = self._plan
-        if plan is None or not enter_together(states):
-            return False
-        return len(plan.nodes) == 1 or set_name(state.name for state in states) in plan.joint
+    def _way(self, states: Sequence[Outbox[Token]]) -> tuple[str, ...]:
+        """Return the nodes that an event of these regions visits until all have numbered it.
+
+        Empty unless the plan orders all that it orders against such an event as one.
+        """
+        plan, first = self._plan, states[0]
+        if plan is None or any(state.node is None or state.epoch != first.epoch for state in states):
+            return ()
+        regions = [state.name for state in states]
+        if len(plan.nodes) > 1 and set_name(regions) not in plan.joint:
+            return ()
+        return way_of(plan.paths, regions)
 
     def _states(self, frame: OpenFrame[Token]) -> list[Outbox[Token]]:
         return [self._regions[region] for region in frame.regions]
@@ -309,7 +329,7 @@ class Publisher(Generic[Token]):
         waiting = (self._states(frame) for frame in self._joint.values())
         if self._plan is not None and self._plan.ordering == "overlap":
             return found
-        apart = (states for states in waiting if not self._enter_together(states))
+        apart = (states for states in waiting if not self._way(states))
         return [*found, *dict.fromkeys(set_name(state.name for state in states) for states in apart)]
 
     def waiting_events(self, node: str) -> int:
@@ -326,20 +346,21 @@ class Publisher(Generic[Token]):
         if node in self._in_flight:
             self.unanswered(node)
             return self._in_flight[node]
-        ready = self._ready.get(node)
-        if not ready:
+        ready = self._ready.get(node, {})
+        if not ready and node not in self._to_ask:
             return []
         frames: list[PublishedFrame] = []
         frame_bytes = 0
         while ready and frame_bytes < REQUEST_FILL_BYTES:
             state = ready.pop(next(iter(ready)))
+            state.ready_at = None
             is_new = state.refused is None
             joint = state.frames[0] if is_new else state.taken
             if joint is not None and joint.regions:
                 states = self._states(joint)
                 if state is not states[0] or not self._may_go_together(joint, states):
                     continue  # it is noted again when it may
-                frame = together.send(states, self.name)
+                frame = together.send(states, self.name, self._way(states))
             else:
                 frame = state.send(self.name)
             if self._wait is not None and is_new and frame.kind is FrameKind.EVENTS:
@@ -347,10 +368,35 @@ class Publisher(Generic[Token]):
                 self._wait.numbered(state.name, state.taken.run, frame.first + frame.count - 1, frame.count)
             frames.append(frame)
             frame_bytes += len(frame.body) * (1 + len(frame.extras.also))
+        if (landing := self._landing.get(node)) and (frames or node in self._to_ask):
+            frames += [each.question for each in landing.values()]
+        self._to_ask.discard(node)
         if frames:
             self._in_flight[node] = frames
         self.woken_nodes.discard(node)
         return frames
+
+    def landing(self, node: str) -> Sequence[int]:
+        """Return what stands for the frames of several regions that a node is to decide, and has not yet.
+
+        The host calls `ask_again` for them, again and again.
+        """
+        return tuple(self._landing.get(node, ()))
+
+    def ask_again(self, node: str) -> None:
+        """Have the next request to a node ask what became of the frames that it decides."""
+        if self._landing.get(node):
+            self._to_ask.add(node)
+
+    def give_up_landing(self, node: str, landing: Iterable[int], error: GamecastError) -> list[Resolved[Token]]:
+        """Give up frames of `landing`."""
+        known = self._landing.get(node, {})
+        found: list[Resolved[Token]] = []
+        for taken in [known[each].taken for each in landing if each in known]:
+            state = self._states(taken)[0]
+            found.append(self._fail_taken(state, error))
+            self._note(state)
+        return found
 
     def take_lone(
         self,
@@ -411,9 +457,9 @@ class Publisher(Generic[Token]):
         if not frames:
             return []
         if len(frames) == len(answers) == 1:
-            lone = self._resolve(frames[0], answers[0])
+            lone = self._resolve(node, frames[0], answers[0])
             return [lone] if lone is not None else []
-        resolved = (self._resolve(frame, answer) for frame, answer in zip(frames, answers, strict=True))
+        resolved = (self._resolve(node, frame, answer) for frame, answer in zip(frames, answers, strict=True))
         return [each for each in resolved if each is not None]
 
     def give_up(self, node: str, *, under_way: GamecastError, waiting: GamecastError) -> list[Resolved[Token]]:
@@ -491,6 +537,7 @@ class Publisher(Generic[Token]):
         states = self._states(state.taken) or [state]
         taken, error = together.fail(states, error)
         self._joint.pop(id(taken), None)
+        self._has_landed(taken)
         self._give_up(state, taken, numbered=True)
         for each in states:
             self.stale.pop(each.name, None)
@@ -575,7 +622,10 @@ class Publisher(Generic[Token]):
 
         Regions whose frame was given up before, and that may have another one in flight elsewhere, are left out.
         """
-        frames = self._in_flight.pop(node, ())
+        frames: list[PublishedFrame] = []
+        for frame in self._in_flight.pop(node, ()):
+            landing = self._landing.get(node, {}).get(id(frame))
+            frames.append(landing.frame if landing is not None else frame)
         return {region for frame in frames for region, _ in frame.parts if self._regions[region].sent is frame}
 
     def _begin(self, region: str) -> Outbox[Token]:
@@ -604,24 +654,32 @@ class Publisher(Generic[Token]):
             if not self._may_go_together(first, states):
                 return
             state = states[0]
-        assert state.node is not None
-        self._ready.setdefault(state.node, {})[state.name] = state
-        self.woken_nodes.add(state.node)
+        node = self._way(states)[0] if first.regions else state.node
+        self._unready(state)
+        state.ready_at = node
+        self._ready.setdefault(node, {})[state.name] = state
+        self.woken_nodes.add(node)
 
     def _may_go_together(self, frame: OpenFrame[Token], states: Sequence[Outbox[Token]]) -> bool:
         """Return whether a frame of several regions can be taken."""
         blocked = any(state.name in self.stale or state.name in self._doubtful for state in states)
-        return not blocked and self._enter_together(states) and together.is_next(frame, states)
+        return not blocked and bool(self._way(states)) and together.is_next(frame, states)
 
     def _unready(self, state: Outbox[Token]) -> None:
         """Remove a region from those to take from, until `_note` adds it again.
 
         Giving one frame up may already have made another ready, and that one is given up next.
         """
-        if state.node is not None:
-            self._ready.get(state.node, {}).pop(state.name, None)
+        if state.ready_at is not None:
+            self._ready.get(state.ready_at, {}).pop(state.name, None)
+            state.ready_at = None
 
-    def _resolve(self, frame: PublishedFrame, answer: Answer) -> Resolved[Token] | None:
+    def _resolve(self, node: str, frame: PublishedFrame, answer: Answer) -> Resolved[Token] | None:
+        if frame.kind is FrameKind.ASK:
+            landing = self._landing.get(node, {}).get(id(frame))
+            if landing is None or answer.verdict is Verdict.LANDING:
+                return None
+            return self._decided(landing, answer)
         state = self._regions[frame.region]
         if state.sent is not frame:
             return None  # given up meanwhile
@@ -642,6 +700,53 @@ class Publisher(Generic[Token]):
             resolved = self._fail_taken(state, refusal(frame, answer))
             self._note(state)
             return resolved
+        if 0 in answer.numbers[1:]:
+            if not together.land(states):
+                return self._forget(state)
+            assert state.taken is not None
+            landing, decider = _Landing(state.taken, frame, asking(frame)), state.taken.way[-1]
+            self._landing.setdefault(decider, {})[id(landing.question)] = landing
+            self._to_ask.add(decider)
+            self.woken_nodes.add(decider)
+            return None
+        return self._settle(states, frame, answer)
+
+    def _decided(self, landing: _Landing[Token], answer: Answer) -> Resolved[Token] | None:
+        """Take what the last node on its way says of a frame of several regions."""
+        taken, frame = landing.taken, landing.frame
+        states = self._states(taken)
+        self._has_landed(taken)
+        if answer.verdict is Verdict.OK:
+            return self._settle(states, frame, answer)
+        if answer.verdict is Verdict.FORGOTTEN:
+            self.forgotten = max(self.forgotten, answer.numbers[0])
+        if not answer.drawn:  # what became of it is not known there any more
+            resolved = self._fail_taken(states[0], refusal(frame, answer))
+            self._note(states[0])
+            return resolved
+        together.refused_on_its_way(states, frame, answer.drawn)
+        if answer.verdict in (Verdict.STALE, Verdict.WAIT, Verdict.FORGOTTEN):
+            together.put_back(states)
+            if answer.verdict is Verdict.FORGOTTEN:
+                self._doubtful.update(each.name for each in states)
+            elif answer.verdict is Verdict.STALE:
+                self.stale.update({each.name: frame.epoch for each in states if frame.epoch == each.epoch})
+            self._note(states[0])
+            return None
+        resolved = self._fail_taken(states[0], refusal(frame, answer))
+        self._note(states[0])
+        return resolved
+
+    def _has_landed(self, taken: OpenFrame[Token]) -> None:
+        """Ask no more what becomes of a frame."""
+        for node in taken.way[-1:]:
+            asked = self._landing.get(node, {})
+            for question in [number for number, landing in asked.items() if landing.taken is taken]:
+                del asked[question]
+
+    def _settle(self, states: Sequence[Outbox[Token]], frame: PublishedFrame, answer: Answer) -> Resolved[Token]:
+        """Report a frame that all of its regions have accepted."""
+        state = states[0]
         taken = state.settle()
         if taken.regions:
             for each in states[1:]:

@@ -190,6 +190,10 @@ class Session(Generic[Token]):
         """Return how many events a request to a node would carry now."""
         return self._publisher.waiting_events(node)
 
+    def landing(self, node: str) -> Sequence[int]:
+        """See `Publisher.landing`."""
+        return self._publisher.landing(node)
+
     def in_flight(self, node: str) -> Sequence[PublishedFrame]:
         """Return the frames of the request to a node that waits for its answers; none if none does."""
         return self._publisher.under_way(node)
@@ -265,6 +269,14 @@ class Session(Generic[Token]):
         None: pass it to `answered`.
         """
         return self._publisher.answered_lone(node, answer)  # type: ignore[return-value] # of events, not of a marker
+
+    def ask_again(self, node: str) -> None:
+        """See `Publisher.ask_again`."""
+        self._publisher.ask_again(node)
+
+    def give_up_landing(self, node: str, landing: Iterable[int], error: GamecastError) -> Effects[Token]:
+        """Fail what a node is to decide; see `Publisher.give_up_landing`."""
+        return self._published(self._publisher.give_up_landing(node, landing, error))
 
     def give_up(self, node: str, *, in_flight: GamecastError, waiting: GamecastError) -> Effects[Token]:
         """Fail what is buffered for a node; see `Publisher.give_up`."""

@@ -51,7 +51,7 @@ class Evidence:
 
     def accepted(self, frame: PublishedFrame, position: tuple[int, ...]) -> None:
         """Note that the node has acknowledged a frame, and the position of its last event: epoch, and the sequence in
-        each of its regions."""
+        each of its regions, 0 where another node numbers it."""
         if not frame.extras.also:
             last = frame.first + frame.count - 1
             self._receipts[frame.region] = frame.publisher, frame.incarnation, last, position
@@ -59,7 +59,8 @@ class Evidence:
         epoch, *sequences = position
         for (region, first), sequence in zip(frame.parts, sequences, strict=True):
             last = first + frame.count - 1
-            self._receipts[region] = frame.publisher, frame.incarnation, last, (epoch, sequence)
+            if sequence:
+                self._receipts[region] = frame.publisher, frame.incarnation, last, (epoch, sequence)
 
     def forget(self) -> None:
         """Forget everything: the network has ended that it was about."""

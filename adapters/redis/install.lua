@@ -145,20 +145,24 @@ local function seal(region, epoch, tick)
   end
 end
 
-local function incarnation_of(field)
-  return tonumber(string.match(redis.call('HGET', publishers_key, field) or '', '^%d+'))
+local function incarnation_of(key, field)
+  return tonumber(string.match(redis.call('HGET', key, field) or '', '^%d+'))
 end
 
 if ARGV[1] == 'forget publishers' then
   local upto = tonumber(ARGV[2])
   for at = 3, #ARGV do
-    local nobody, name = string.match(ARGV[at], '^(.*\n)(.*)$')
-    local incarnation = incarnation_of(ARGV[at])
-    if name ~= '' and incarnation and incarnation <= upto then
-      redis.call('HDEL', publishers_key, ARGV[at])
-      if (incarnation_of(nobody) or -1) < upto then
-        redis.call('HSET', publishers_key, nobody, ARGV[2] .. ' 0 0 0')
+    local region, name = string.match(ARGV[at], '^(.*\n)(.*)$')
+    local is_known = false
+    for _, key in ipairs({ publishers_key, prefix .. 'outcomes' }) do
+      local incarnation = incarnation_of(key, ARGV[at])
+      if name ~= '' and incarnation and incarnation <= upto then
+        redis.call('HDEL', key, ARGV[at])
+        is_known = true
       end
+    end
+    if is_known and (incarnation_of(publishers_key, region) or -1) < upto then
+      redis.call('HSET', publishers_key, region, ARGV[2] .. ' 0 0 0')
     end
   end
   return 1
@@ -205,7 +209,7 @@ if ARGV[1] == 'admit' then
     for _, region in ipairs(redis.call('HKEYS', prefix .. 'keyed')) do
       redis.call('DEL', prefix .. 'heads:' .. region, prefix .. 'values:' .. region, prefix .. 'heads:\n' .. region)
     end
-    redis.call('DEL', node_key, steps_key, counters_key, publishers_key, prefix .. 'keyed')
+    redis.call('DEL', node_key, steps_key, counters_key, publishers_key, prefix .. 'keyed', prefix .. 'outcomes')
     redis.call('HSET', node_key, 'run', ARGV[2])
   end
   return 1

@@ -17,7 +17,7 @@ from adapters.redis.rows import pairs, read_begun
 from adapters.redis.streamsread import StreamsRead, frames_of
 from sequencing.cut import ReadResult, are_next, without_cut_short
 from sequencing.errors import NetworkError, NotAllowed, PlanError
-from sequencing.frames import UNKNOWN_END, LinkedFrame, PublishedFrame, StampedFrame
+from sequencing.frames import UNKNOWN_END, FrameKind, LinkedFrame, PublishedFrame, StampedFrame
 from sequencing.keyed import NO_EXTRAS, Heads, Snapshot, head_text
 from sequencing.keyspace import NodeKeys, encode_step, link_words, linked_of
 from sequencing.node import (
@@ -123,15 +123,18 @@ class RedisNode:
         answers = [Answer.decode(each) for each in reply]
         accepted = self.evidence.accepted
         for frame, answer in zip(frames, answers, strict=True):
-            if answer.verdict in (Verdict.OK, Verdict.SEEN):
+            if answer.verdict in (Verdict.OK, Verdict.SEEN) and frame.kind is not FrameKind.ASK:
                 accepted(frame, answer.numbers)
         return answers
 
     async def transfer(self, source: str, frames: Sequence[LinkedFrame]) -> TransferAnswer:
         """Run the step for frames that come over the link from ``source``."""
-        arguments: list[Any] = ["transfer", source]
+        are_refused = any(linked.refused for linked in frames)
+        arguments: list[Any] = ["transfer+" if are_refused else "transfer", source]
         for linked in frames:
             arguments += (linked.sequence, *link_words(linked).values())
+            if are_refused and not linked.refused:
+                arguments.append(b"")
         verdict, accepted = await self.connection.run(STEP, self._step_keys, *arguments)
         return TransferAnswer(TransferVerdict(verdict.decode()), int(accepted))
 
@@ -380,7 +383,10 @@ class RedisNode:
 
     async def forget_publishers(self, upto: int, living: AbstractSet[str], cursor: int = 0) -> int | None:
         """Forget some of the publishers of incarnations up to one, but for some names; return a cursor to go on by."""
-        following, flat = await self.connection.call("HSCAN", self.keys.publishers, cursor, "COUNT", PUBLISHERS_MAX)
+        # First the publishers, then what was decided of their frames: with negative cursors, from -1 on.
+        are_outcomes = cursor < 0
+        key, scanned = (self.keys.outcomes, -cursor - 1) if are_outcomes else (self.keys.publishers, cursor)
+        following, flat = await self.connection.call("HSCAN", key, scanned, "COUNT", PUBLISHERS_MAX)
         gone = [
             field
             for field, value in zip(flat[::2], flat[1::2], strict=True)
@@ -390,7 +396,9 @@ class RedisNode:
         ]
         if gone:
             await self.connection.run(INSTALL, self._step_keys, "forget publishers", upto, *gone)
-        return int(following) or None
+        if are_outcomes:
+            return -int(following) - 1 if int(following) else None
+        return int(following) or -1
 
     async def run_id(self) -> str:
         """Return what tells this run of the server from others."""

@@ -7,15 +7,18 @@
 --    sequencing/keyed.py)
 --    or 'transfer', source, then sequence, region, epoch, last, meta, stamp, body for each frame; of one of several
 --    regions, those that go the same way: regions, lasts and stamps are lines
+--    or 'transfer+', the same and why it is refused, or '', for each frame
 --    or 'close', then region, epoch, following epoch for each ingress to close.
 --
 -- Everything that the frames may touch is read at once and written back at once: calls cost more than numbers.
 
 local node_key, steps_key, counters_key, publishers_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local prefix = string.sub(node_key, 1, -5)
+local name = string.match(prefix, '^gamecast:{(.*)}:$')
 local TRIM_EVERY_EVENTS = 1024
 local TICK_META = '2 1 0 0 '
 local NODE, COPIED = '0', 'w'
+local VOID, ASK = '4', '5'
 -- Lua's unpack is limited by its C stack (8,000 slots).
 local CHUNK = 4000
 local floor, format = math.floor, string.format
@@ -57,7 +60,7 @@ end
 -- long again.
 local ATOMS_MAX = 1000
 local OPEN_END = '["I","-"]' -- an open ingress whose region ends here, and has no atoms
-if ARGV[1] == 'publish' and #ARGV == 9 then
+if ARGV[1] == 'publish' and #ARGV == 9 and ARGV[8] ~= ASK then
   local region, epoch, publisher, incarnation, first, count = ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[7]
   local field, from = epoch .. ' ' .. region, region .. '\n' .. publisher
   local step, before = redis.call('HGET', steps_key, field), redis.call('HGET', publishers_key, from)
@@ -207,6 +210,13 @@ local function read_extras(frame, text)
   end
   local extras = cjson.decode(text)
   local names, conditions, parts = extras[1], extras[2], parts_of(frame, extras[3] or {})
+  for _, place in ipairs(extras[4] or {}) do
+    local part = is_number(place[1]) and parts[place[1] + 1]
+    if not part or not parts[2] or type(place[2]) ~= 'string' or string.find(place[2], '\n') then
+      error('ERR a frame names nodes as no publisher does')
+    end
+    part.elsewhere = place[2]
+  end
   for _, named in ipairs(names) do
     local from, to, sent = named[4], named[5], named[6]
     local has_payload = is_number(from) and is_number(to) and from <= to and to <= #frame.body and type(sent) == 'string'
@@ -227,6 +237,30 @@ local function read_extras(frame, text)
   frame.names, frame.conditions, frame.parts = names, conditions, parts
 end
 
+-- Reads of a frame that a region has yet to number what its publisher has said: its regions, and its numbers there.
+local function read_undecided(frame, refused)
+  local lines = {}
+  for line in string.gmatch(frame.parts[1].meta .. '\n', '(.-)\n') do
+    lines[#lines + 1] = line
+  end
+  local count, incarnation, publisher = string.match(lines[1], '^%d+ (%d+) (%d+) %d+ (.*)$')
+  frame.lines, frame.places, frame.refused = lines, {}, refused
+  local firsts = {}
+  for i = 2, #lines, 3 do
+    frame.places[lines[i]], firsts[#firsts + 1] = i, lines[i + 2]
+  end
+  frame.outcome, frame.which = lines[2] .. '\n' .. publisher, incarnation .. ' ' .. table.concat(firsts, ' ')
+  for _, part in ipairs(frame.parts) do
+    if part.last == 0 then
+      part.count, part.incarnation, part.first = tonumber(count), incarnation, lines[frame.places[part.region] + 2]
+      part.publisher_field = part.region .. '\n' .. publisher
+      local n = #publisher_fields
+      publisher_fields[n + 1], publisher_fields[n + 2] = part.publisher_field, part.region .. '\n'
+      counter_fields[#counter_fields + 1] = 'r ' .. part.step_field
+    end
+  end
+end
+
 local publishes = ARGV[1] == 'publish' or ARGV[1] == 'publish+'
 if publishes then
   local words = ARGV[1] == 'publish' and 8 or 9
@@ -240,6 +274,9 @@ if publishes then
       body = ARGV[at + 7], step_field = epoch .. ' ' .. region, publisher_field = region .. '\n' .. publisher,
     }
     frames[n] = frame
+    if ARGV[at + 6] == ASK then
+      frame.asks = region .. '\n' .. publisher
+    end
     if words == 9 and ARGV[at + 8] ~= '' then
       frame.publisher = publisher -- of a frame that names keys
       read_extras(frame, ARGV[at + 8])
@@ -267,17 +304,23 @@ else
   local function lines(text)
     return string.gmatch(text .. '\n', '(.-)\n')
   end
-  for at = 3, #ARGV, 7 do
-    local epoch, parts = ARGV[at + 2], {}
+  local words = ARGV[1] == 'transfer' and 7 or 8
+  for at = 3, #ARGV, words do
+    local epoch, parts, is_undecided = ARGV[at + 2], {}, false
     local region, last, stamp = lines(ARGV[at + 1]), lines(ARGV[at + 3]), lines(ARGV[at + 5])
     for name in region do
-      parts[#parts + 1] = {
+      local part = {
         region = name, epoch = epoch, last = tonumber(last()), meta = ARGV[at + 4], stamp = stamp(),
         body = ARGV[at + 6], step_field = epoch .. ' ' .. name,
       }
-      step_fields[#step_fields + 1] = parts[#parts].step_field
+      parts[#parts + 1], step_fields[#step_fields + 1] = part, part.step_field
+      is_undecided = is_undecided or part.last == 0
     end
-    frames[#frames + 1] = { sequence = tonumber(ARGV[at]), epoch = epoch, parts = parts }
+    local frame = { sequence = tonumber(ARGV[at]), epoch = epoch, parts = parts }
+    frames[#frames + 1] = frame
+    if is_undecided then
+      read_undecided(frame, words == 8 and ARGV[at + 7] or '')
+    end
   end
 end
 
@@ -593,9 +636,12 @@ local function append(key, frame, stamped)
   end
 end
 
-local function send(target, frame, region, last, stamped)
-  redis.call('XADD', prefix .. 'link:' .. target, draw('o ' .. target, 1) .. '-0',
-    'r', region, 'e', frame.epoch, 'n', last, 'm', frame.meta, 's', stamped, 'b', frame.body)
+local function send(target, frame, region, last, stamped, refused)
+  local words = { 'r', region, 'e', frame.epoch, 'n', last, 'm', frame.meta, 's', stamped, 'b', frame.body }
+  if refused then
+    words[13], words[14] = 'x', refused
+  end
+  redis.call('XADD', prefix .. 'link:' .. target, draw('o ' .. target, 1) .. '-0', unpack(words))
 end
 
 local function pass_on(step, frame)
@@ -608,7 +654,8 @@ local function pass_on(step, frame)
 end
 
 -- The copies of a frame of several regions: they follow one another, and those that go the same way are one entry.
-local function pass_on_all(parts)
+-- ``late``: those of an undecided frame that have no numbers, and go with the others; ``refused``: why it is void, or ''.
+local function pass_on_all(parts, late, refused)
   local targets, leaving = {}, {}
   for _, part in ipairs(parts) do
     local step = steps[part.step_field]
@@ -627,9 +674,27 @@ local function pass_on_all(parts)
   end
   for _, target in ipairs(targets) do
     local way = leaving[target]
+    local n = #way.regions
+    for i, part in ipairs(late or {}) do
+      way.regions[n + i], way.lasts[n + i], way.stamps[n + i] = part.region, '0', part.stamp
+    end
+    local why = late and next(late) and refused ~= '' and refused
     send(target, parts[1], table.concat(way.regions, '\n'), table.concat(way.lasts, '\n'),
-      table.concat(way.stamps, '\n'))
+      table.concat(way.stamps, '\n'), why)
   end
+end
+
+-- Whether some parts go on to one node.
+local function go_one_way(parts)
+  local following
+  for _, part in ipairs(parts) do
+    local target = steps[part.step_field][2]
+    if target == '-' or (following and target ~= following) then
+      return false
+    end
+    following = target
+  end
+  return following ~= nil
 end
 
 local function reflag(field, flag)
@@ -727,17 +792,52 @@ local function publish_alone(frame)
   return 'ok ' .. frame.epoch .. ' ' .. last
 end
 
--- All of a frame's regions accept it, or none.
+-- What is answered if a frame of several regions has entered here before, also once its epoch is over. ``begun``: its
+-- parts that begin here.
+local function accepted_before(frame, begun)
+  local found = {}
+  for _, part in ipairs(begun) do
+    local incarnation, last, epoch, region_last =
+      string.match(publishers[part.publisher_field] or '', '^(%d+) (%d+) (%d+) (%d+)$')
+    if incarnation ~= part.incarnation or epoch ~= part.epoch
+      or tonumber(last) ~= tonumber(part.first) + part.count - 1 then
+      return
+    end
+    found[part.region] = region_last
+  end
+  local lasts = {}
+  for i, part in ipairs(frame.parts) do
+    lasts[i] = found[part.region] or '0'
+  end
+  return 'seen ' .. frame.epoch .. ' ' .. table.concat(lasts, ' ')
+end
+
+-- All of a frame's regions accept it, or none that begins here.
 local function publish_in_all(frame)
-  local seen_in, lasts = nil, {}
+  local begun, late, lasts = {}, {}, {}
+  for i, part in ipairs(frame.parts) do
+    lasts[i] = '0'
+    begun[#begun + 1], late[#late + 1] = not part.elsewhere and part or nil, part.elsewhere and part
+  end
+  if not begun[1] then
+    return 'stale ' .. node_epoch
+  end
+  local known = accepted_before(frame, begun)
+  if known then
+    return known
+  end
+  local seen_in, seen, first_seen = nil, 0, nil
   local are_same, looked = true, {}
   for i, part in ipairs(frame.parts) do
-    local refused, epoch, last = look(part)
+    local refused, epoch, last
+    if not part.elsewhere then
+      refused, epoch, last = look(part)
+    end
     if refused and not epoch then
       looked[i] = refused
     elseif refused then
       are_same = are_same and (seen_in == nil or seen_in == epoch)
-      seen_in, lasts[#lasts + 1] = seen_in or epoch, last
+      seen_in, lasts[i], seen, first_seen = seen_in or epoch, last, seen + 1, first_seen or last
     end
   end
   for i = 1, #frame.parts do
@@ -746,10 +846,13 @@ local function publish_in_all(frame)
     end
   end
   if seen_in then
-    if #lasts < #frame.parts or not are_same then
-      return 'past ' .. lasts[1] -- accepted before, in some of its regions
+    if late[1] or seen < #begun or not are_same then
+      return 'past ' .. first_seen -- accepted before, in some of its regions
     end
     return 'seen ' .. seen_in .. ' ' .. table.concat(lasts, ' ')
+  end
+  if late[1] and (not go_one_way(begun) or next(frame.names) or next(frame.conditions)) then
+    return 'stale ' .. node_epoch
   end
   local refused = unmet(frame)
   if refused then
@@ -757,7 +860,9 @@ local function publish_in_all(frame)
   end
   local lines = { frame.meta }
   for i, part in ipairs(frame.parts) do
-    lasts[i] = accept(part)
+    if not part.elsewhere then
+      lasts[i] = accept(part)
+    end
     lines[i + 1] = part.region .. '\n' .. lasts[i] .. '\n' .. part.first
     if next(frame.names) then
       name_keys(part, frame.names)
@@ -766,12 +871,87 @@ local function publish_in_all(frame)
   local meta = table.concat(lines, '\n')
   for _, part in ipairs(frame.parts) do
     part.meta = meta
+    part.stamp = part.elsewhere
   end
-  pass_on_all(frame.parts)
+  pass_on_all(begun, late, '')
   return 'ok ' .. frame.epoch .. ' ' .. table.concat(lasts, ' ')
 end
 
+local outcomes = {}
+
+-- What became of a frame of several regions that its publisher asks for.
+local function outcome_of(frame)
+  local found = redis.call('HGET', prefix .. 'outcomes', frame.asks)
+  local incarnation, firsts, answer = string.match(found or '', '^(%d+) ([^\n]*)\n(.*)$')
+  if incarnation and tonumber(incarnation) > tonumber(frame.incarnation) then
+    return 'fenced ' .. incarnation
+  end
+  local forgotten = not incarnation and string.match(publishers[frame.region .. '\n'] or '', '^%d+')
+  if forgotten and tonumber(frame.incarnation) <= tonumber(forgotten) then
+    return 'forgotten ' .. forgotten
+  end
+  return incarnation == frame.incarnation and firsts == frame.body and answer or 'landing'
+end
+
+-- Takes an undecided frame on: it is numbered in the regions that begin here, or refused. ``passing``: its parts that
+-- have numbers, as far as they may pass.
+local function land(frame, passing)
+  local here, late, refused = {}, {}, frame.refused
+  for _, part in ipairs(frame.parts) do
+    if part.last == 0 then
+      local is_here = part.stamp == name
+      here[#here + 1], late[#late + 1] = is_here and part or nil, not is_here and part or nil
+    end
+  end
+  if refused == '' then
+    for _, part in ipairs(here) do
+      local why, epoch, last = look(part)
+      if why and refused == '' then
+        refused = epoch and 'past ' .. last or why
+      end
+    end
+    local all = {}
+    for _, part in ipairs(passing) do
+      all[#all + 1] = part
+    end
+    for _, part in ipairs(here) do
+      all[#all + 1] = part
+    end
+    if late[1] and refused == '' and not go_one_way(all) then
+      refused = 'stale ' .. node_epoch
+    end
+  end
+  if refused ~= '' then
+    frame.lines[1] = VOID .. string.match(frame.lines[1], ' .*$')
+  else
+    for _, part in ipairs(here) do
+      frame.lines[frame.places[part.region] + 1] = accept(part)
+      passing[#passing + 1], part.stamp = part, ''
+    end
+  end
+  local meta = table.concat(frame.lines, '\n')
+  for _, part in ipairs(frame.parts) do
+    part.meta, part.body = meta, refused == '' and part.body or ''
+  end
+  if late[1] and not go_one_way(passing) then
+    late = {}
+  end
+  if not late[1] then
+    local lasts = {}
+    for i = 2, #frame.lines, 3 do
+      lasts[#lasts + 1] = frame.lines[i + 1]
+    end
+    lasts = table.concat(lasts, ' ')
+    local answer = refused == '' and 'ok ' .. frame.epoch .. ' ' .. lasts or refused .. '\n' .. lasts
+    outcomes[frame.outcome] = frame.which .. '\n' .. answer
+  end
+  pass_on_all(passing, late, refused)
+end
+
 local function publish(frame)
+  if frame.asks then
+    return outcome_of(frame)
+  end
   if frame.parts and #frame.parts > 1 then
     return publish_in_all(frame)
   end
@@ -788,15 +968,17 @@ local function transfer()
       end
       local parts = {}
       for _, part in ipairs(frame.parts) do
-        local step = steps[part.step_field]
-        if not step and tonumber(frame.epoch) > tonumber(node_epoch) then
+        local step = part.last > 0 and steps[part.step_field]
+        if part.last > 0 and not step and tonumber(frame.epoch) > tonumber(node_epoch) then
           return { 'unknown', int(accepted) }
         end
         if step and step[1] ~= 'S' then
           parts[#parts + 1] = part
         end
       end
-      if #parts == 1 then
+      if frame.lines then
+        land(frame, parts)
+      elseif #parts == 1 then
         pass_on(steps[parts[1].step_field], parts[1])
       else
         pass_on_all(parts)
@@ -826,6 +1008,7 @@ end
 write(counters_key, drawn)
 write(publishers_key, accepted_of)
 write(steps_key, reflagged)
+write(prefix .. 'outcomes', outcomes)
 for region, found in pairs(tables) do
   write_heads(region, found)
 end

@@ -15,7 +15,7 @@ from sequencing.ready import Missing, Ready
 
 InboxItem = Ready | Missing | Gap | Standing
 
-MARKERS = int(FrameKind.JOIN), int(FrameKind.TICK)
+MARKERS = int(FrameKind.JOIN), int(FrameKind.TICK), int(FrameKind.VOID)
 """Kinds of frames that carry nothing for the application. Frames of unknown kinds are reported to it."""
 SKIPPED = "the application was too far behind, and asked to skip"
 

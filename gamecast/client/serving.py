@@ -31,6 +31,9 @@ the event loop without a new event ends it. Under light load, requests are small
 WAIT_S = 0.002
 """How long to wait for an ingress that opens soon."""
 
+ASK_S = 0.002
+"""How long to wait before a node is asked again what became of events of several regions."""
+
 LATE_S = 1.5
 """A request that is not answered within this counts as a way that is lost, and waits on."""
 
@@ -92,6 +95,9 @@ class NodeService:
         """Whether such a request has failed, and with what, if it may have been accepted."""
         self._is_busy = self._is_early = False
         """Whether the last request was a large one; whether it was refused by an ingress that opens soon."""
+        self._landing: dict[int, float] = {}
+        """Since when events of several regions wait for this node to decide them."""
+        self._asking: asyncio.TimerHandle | None = None
         self._way = way_to(node)
         self._late = Late(health, self._way, LATE_S)
         self._node = node
@@ -160,6 +166,31 @@ class NodeService:
             self._wake.set()
         elif self._session.waiting_events(self._node):
             self.offer()
+        self._ask_later()
+
+    def _ask_later(self) -> None:
+        """Ask again after a while what becomes of events that this node decides; give up those that take too long."""
+        landing = self._session.landing(self._node)
+        if not landing:
+            self._landing.clear()
+            return
+        now = time.monotonic()
+        self._landing = {each: self._landing.get(each, now) for each in landing}
+        late = [each for each, since in self._landing.items() if now - since > self._timeout_s]
+        if late:
+            error = PublishUncertain(
+                f"node {self._node!r} has not got these events for {self._timeout_s:g} s, of which other nodes have "
+                "numbered a part: they may or may not be published"
+            )
+            self._host.carry_out(self._session.give_up_landing(self._node, late, error))
+        if self._asking is None:
+            self._asking = asyncio.get_running_loop().call_later(ASK_S, self._ask)
+
+    def _ask(self) -> None:
+        self._asking = None
+        if not self._host.is_closing:
+            self._session.ask_again(self._node)
+            self.offer()
 
     def _settle_at_once(self, answers: Sequence[Answer]) -> None:
         lone = self._session.answered_lone(self._node, answers[0]) if len(answers) == 1 else None
@@ -204,10 +235,13 @@ class NodeService:
                     self._give_up(as_ours(failed))
                     continue
                 self._settle(frames, answers)
+                self._ask_later()
                 del answers, frames  # they may be many, and the next ones may be long in coming
         except Exception as error:  # noqa: BLE001 - whatever it is, publishing must fail with it
             self._end(error)
         finally:
+            if self._asking is not None:
+                self._asking.cancel()
             limit.close()
             self._late.close()
             await self.lane.close()

@@ -92,9 +92,15 @@ class NodeView(NamedTuple):
 class _Unbundling(Node):
     """A node that has each copy of an event pass a link by itself."""
 
-    def _pass_on(self, copies: Sequence[tuple[InstalledStep, StampedFrame]], ends: Any) -> None:
+    def _pass_on(
+        self,
+        copies: Sequence[tuple[InstalledStep, StampedFrame]],
+        ends: Any,
+        late: Sequence[StampedFrame] = (),
+        refused: bytes = b"",
+    ) -> None:
         for copy in copies:
-            super()._pass_on([copy], ends)
+            super()._pass_on([copy], ends, late, refused)
 
 
 class NodeActor:

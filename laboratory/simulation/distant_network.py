@@ -268,6 +268,7 @@ class _Server:
                 continue
             answers = yield Call(world.nodes[node], partial(world.publish, node, frames))
             self._carry_out(self.session.answered(node, answers))
+            self.session.ask_again(node)
 
     def _read_at(self, node: str) -> Task:
         world, session = self._world, self.session

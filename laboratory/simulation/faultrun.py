@@ -317,7 +317,7 @@ def _unrest(network: Network, servers: list[Server]) -> str:
 def _drawn(network: Network) -> dict[str, list[Drawn]]:
     found: dict[str, list[Drawn]] = {}
     for (region, epoch), frames in sorted(network.drawn.items()):
-        for last, events in frames.items():
+        for last, events in sorted(frames.items()):  # what is decided on its way is noted late
             first = last - len(events) + 1
             found.setdefault(region, []).extend(Drawn(epoch, n, event) for n, event in enumerate(events, first))
     return found

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import networkx as nx
 
+from sequencing import joint
 from sequencing.arrangement import meetings
 from sequencing.joint import regions_in
 from sequencing.membership import Membership
@@ -39,7 +40,7 @@ def plan_along(
         for region in regions:
             passed[region].append(at)
     chained: nx.Graph[str] = nx.Graph()
-    for name in membership.joint:
+    for name in membership.joint if joint.TOGETHER else ():
         nx.add_path(chained, regions_in(name))
     for group in nx.connected_components(chained):
         first = min(min(passed[region]) for region in group)

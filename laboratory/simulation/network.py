@@ -18,9 +18,10 @@ from sequencing.expected import observers
 from sequencing.frames import CARRIES_EVENTS, LinkedFrame, PublishedFrame, decode_body
 from sequencing.joint import regions_in
 from sequencing.keyed import NO_EXTRAS, Extras
+from sequencing.landing import firsts_of, frame_of
 from sequencing.manager import components
 from sequencing.membership import Membership
-from sequencing.node import Answer, Node, TransferAnswer, Verdict
+from sequencing.node import Answer, Node, Outcome, TransferAnswer, Verdict
 from sequencing.plan import Ordering, Plan
 from sequencing.record import Pair, Record
 from sequencing.relay import Relay
@@ -157,7 +158,7 @@ class Network:
         them. None: it does not answer, because its replicas lack that."""
         answers = self.machines[node].publish(frames)
         for frame, answer in zip(frames, answers, strict=True):
-            if answer.verdict is Verdict.OK and frame.kind in CARRIES_EVENTS:
+            if answer.verdict is Verdict.OK and frame.kind in CARRIES_EVENTS and 0 not in answer.numbers:
                 epoch, *lasts = answer.numbers
                 for part, ((region, _), last) in enumerate(zip(frame.parts, lasts, strict=True)):
                     self.drawn.setdefault((region, epoch), {})[last] = tuple(events_in(frame.body))
@@ -168,8 +169,26 @@ class Network:
         return self._answered(node, answers)
 
     def transfer(self, node: str, source: str, frames: Sequence[LinkedFrame]) -> TransferAnswer | None:
-        """Hand frames of a link to a node; None: see `publish`."""
-        return self._answered(node, self.machines[node].transfer(source, frames))
+        """Hand frames of a link to a node; None: see `publish`.
+
+        It may decide events of several regions: then these have all their numbers.
+        """
+        machine, decided = self.machines[node], dict[tuple[str, str], Outcome]()
+        landing = [frame_of(linked.frame) for linked in frames if linked.is_undecided]
+        for frame in landing:
+            if (known := machine.outcomes.get((frame.region, frame.publisher))) is not None:
+                decided[frame.region, frame.publisher] = known
+        answer = machine.transfer(source, frames)
+        for frame in landing:
+            key = frame.region, frame.publisher
+            found = machine.outcomes.get(key)
+            if found is not None and found != decided.get(key) and found.firsts == firsts_of(frame):
+                decided[key] = found
+                if found.answer.verdict is Verdict.OK:
+                    epoch, *lasts = found.answer.numbers
+                    for (region, _), last in zip(frame.parts, lasts, strict=True):
+                        self.drawn.setdefault((region, epoch), {})[last] = tuple(events_in(frame.body))
+        return self._answered(node, answer)
 
     def _answered(self, node: str, answer: T) -> T | None:
         if node not in self.lagging:

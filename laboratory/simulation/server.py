@@ -340,8 +340,9 @@ class _Life:
                 continue
             lone = self.session.answered_lone(node, answers[0]) if len(answers) == 1 else None
             self._carry_out(Effects(resolve=[lone]) if lone is not None else self.session.answered(node, answers))
-            if any(answer.verdict == "wait" for answer in answers):
+            if any(answer.verdict in ("wait", "landing") for answer in answers):
                 yield Sleep(2)
+            self.session.ask_again(node)
 
     def read(self, node: str) -> Task:
         """Read the egress streams of one node."""

@@ -32,6 +32,7 @@ from sequencing.keyed import (
     Part,
 )
 from sequencing.keyspace import NodeKeys, keyspace
+from sequencing.landing import asking
 from sequencing.node import Answer, Node, Opening, Verdict
 from sequencing.plan import Atom, AtomId, Plan
 
@@ -264,6 +265,69 @@ def conversations(draw: st.DrawFn) -> list[Any]:
     return found
 
 
+BORDERS = {
+    "forest": ("n1", "n2", "n3"),
+    "river": ("n1", "n2"),
+    "höhle 7": ("n2", "n3"),
+    "%d {x}": ("n2",),
+    "end": ("n3",),
+}
+SETS = (("forest", "höhle 7"), ("höhle 7", "forest", "end"), ("end", "höhle 7"), ("%d {x}", "river"), ("river", "end"))
+
+
+@st.composite
+def borders(draw: st.DrawFn) -> list[Any]:
+    """Events of several regions over several nodes, whose ingresses close and wait meanwhile."""
+    atoms = (Atom(AtomId(1), ("forest", "höhle 7"), "n2"), Atom(AtomId(2), ("forest", "river"), "n1"))
+    epoch, nexts = 1, dict.fromkeys(((region, publisher) for region in BORDERS for publisher in PUBLISHERS), 1)
+    found: list[Any] = [Install(Plan(1, 1, "overlap", dict.fromkeys(NODES, ""), BORDERS, atoms))]
+    for _ in range(draw(st.integers(5, 40))):
+        kind, publisher = draw(st.integers(0, 11)), draw(st.sampled_from(PUBLISHERS[:3]))
+        count, incarnation = draw(st.sampled_from((1, 1, 2))), draw(st.sampled_from((1, 1, 1, 1, 2)))
+        if kind < 5:
+            lead, *others = draw(st.sampled_from(SETS)) if kind else (draw(st.sampled_from(list(BORDERS))),)
+            astray = draw(st.sampled_from((0, 0, 0, 0, 0, -1, 1)))
+            firsts = [max(1, nexts[region, publisher] + astray) for region in (lead, *others)]
+            of_publisher = publisher, incarnation, firsts[0], count
+            also = tuple(map(Part, others, firsts[1:]))
+            entry = min(BORDERS[region][0] for region in (lead, *others)) if draw(st.integers(0, 7)) else "n2"
+            regions = enumerate((lead, *others))
+            elsewhere = tuple((n, BORDERS[region][0]) for n, region in regions if BORDERS[region][0] != entry)
+            extras = Extras(also=also, elsewhere=elsewhere)
+            kinds = (FrameKind.JOINT, extras) if also else (FrameKind.EVENTS, NO_EXTRAS)
+            frame = PublishedFrame(lead, epoch, *of_publisher, draw(bodies), *kinds)
+            found.append(Publish(entry, (frame,)))
+            if draw(st.booleans()):
+                nexts.update(
+                    {(lead, publisher): firsts[0] + count}
+                    | {(part.region, publisher): part.first + count for part in also}
+                )
+            found.append(Publish(draw(st.sampled_from(("n2", "n3"))), (asking(frame),)))
+        elif kind < 9:
+            source, target = draw(st.sampled_from((("n1", "n2"), ("n2", "n3"))))
+            found.append(Transfer(source, target, draw(st.sampled_from((0, 0, 0, 1, -1))), draw(st.booleans())))
+        elif kind == 9:
+            epoch += 1
+            moved = {region: (1 if draw(st.booleans()) else 0) for region in BORDERS}
+            closing = tuple((region, epoch - 1 if stays else 0) for region, stays in moved.items())
+            found.append(Prepare(Plan(epoch, 1, "overlap", dict.fromkeys(NODES, ""), BORDERS, ()), closing))
+        elif kind == 10:
+            region = draw(st.sampled_from(list(BORDERS)))
+            found.append(Close(BORDERS[region][0], ((region, epoch, epoch + 1),)))
+        else:
+            node = draw(st.sampled_from(NODES))
+            region = draw(st.sampled_from(list(BORDERS)))
+            rare = (
+                draw(forgetting(node)),
+                Forget(node, ((epoch, region),), (), ()),
+                Seal(node, ((region, epoch, 0),)),
+                Open(node, node, region, epoch, 0),
+                Admit(node, "2"),
+            )
+            found.append(draw(st.sampled_from(rare)))
+    return found
+
+
 def stored(client: Any) -> dict[bytes, Any]:  # redis-py types its answers as text or nothing, too
     """Return every gamecast key with its content, in the form of `sequencing.keyspace`."""
     found: dict[bytes, Any] = {}
@@ -335,7 +399,8 @@ async def play(script: Sequence[Any], url: str) -> None:
                 await scripts[action.node].forget(action.steps, action.link_ends, action.headless)
             elif isinstance(action, ForgetPublishers):
                 known = machines[action.node].accepted_of
-                gone = [each for each in known if each[1] not in action.living]
+                decided = machines[action.node].outcomes
+                gone = [each for each in (*known, *decided) if each[1] not in action.living]
                 machines[action.node].forget_publishers(gone, action.upto)
                 cursor: int | None = 0
                 while cursor is not None:
@@ -389,6 +454,14 @@ def test_the_script_answers_and_stores_what_the_state_machine_does(
 @settings(max_examples=150, deadline=None)
 @given(script=conversations())
 def test_a_frame_that_comes_alone_is_taken_as_among_others(shared_redis: EmbeddedServer, script: list[Any]) -> None:
+    asyncio.run(play(script, shared_redis.url))
+
+
+@settings(max_examples=300, deadline=None)
+@given(script=borders())
+def test_events_of_regions_of_several_nodes_are_numbered_and_refused_alike(
+    shared_redis: EmbeddedServer, script: list[Any]
+) -> None:
     asyncio.run(play(script, shared_redis.url))
 
 
