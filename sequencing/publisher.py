@@ -649,12 +649,12 @@ class Publisher(Generic[Token]):
         else:
             assert state.taken is not None
             first = state.taken
+        node = state.node
         if first.regions:
             states = self._states(first)
             if not self._may_go_together(first, states):
                 return
-            state = states[0]
-        node = self._way(states)[0] if first.regions else state.node
+            state, node = states[0], self._way(states)[0]
         self._unready(state)
         state.ready_at = node
         self._ready.setdefault(node, {})[state.name] = state

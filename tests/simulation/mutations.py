@@ -650,8 +650,8 @@ MUTATIONS = (
     Mutation(
         "a joint event does not wait for a plan with its set",
         PUBLISHER,
-        "return len(plan.nodes) == 1 or set_name(state.name for state in states) in plan.joint",
-        "return True",
+        "if len(plan.nodes) > 1 and set_name(regions) not in plan.joint:",
+        "if False:",
     ),
     Mutation(
         "the copies of a joint event pass links one by one",

@@ -69,6 +69,7 @@ ROOMS = {
         "sequencing.errands",
         "sequencing.everywhere",
         "sequencing.followed",
+        "sequencing.landing",
         "sequencing.lanes",
         "sequencing.listing",
         "sequencing.ordering",
