@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from bisect import bisect_right
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -27,6 +27,7 @@ from sequencing.frames import CARRIES_EVENTS, FrameKind, LinkedFrame, PublishedF
 from sequencing.keyed import Snapshot
 from sequencing.listing import listed
 from sequencing.node import Answer, Node, TransferAnswer
+from sequencing.pending import Judgement, Passing
 from sequencing.plan import Ordering, Plan
 from sequencing.record import Interest, Pair, Record
 from sequencing.steps import StepState
@@ -261,6 +262,23 @@ class MemoryNode:
         answer = self._node.transfer(source, frames)
         self._world.stepped(self._node)
         return answer
+
+    async def undecided(self) -> Mapping[str, Passing]:
+        """See `LinkSource.undecided`."""
+        return self._node.undecided()
+
+    async def resolve(self, judgements: Mapping[str, Judgement | int]) -> None:
+        """See `LinkSource.resolve`."""
+        self._node.resolve(judgements)
+        self._world.stepped(self._node)
+
+    async def verdicts(self, source: str) -> Mapping[str, Judgement]:
+        """See `LinkTarget.verdicts`."""
+        return self._node.verdicts(source)
+
+    async def settle(self, frames: Iterable[str]) -> None:
+        """See `LinkTarget.settle`."""
+        self._node.settle(frames)
 
     async def read(self, after: Mapping[str, Position], *, frames_max: int, block_ms: int | None) -> ReadResult:
         """See `Reader.read`."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from adapters.backoff import Backoff
@@ -12,12 +12,16 @@ from adapters.outage import Outage
 from sequencing.errors import Unreachable
 from sequencing.frames import LinkedFrame
 from sequencing.node import TransferAnswer
+from sequencing.pending import Judgement, Passing
 from sequencing.plan import Plan
 from sequencing.record import Record
 from sequencing.relay import Relay
 
 BLOCK_MS = 200
 """How long a read waits before it is repeated."""
+
+UNDECIDED_MS = 5
+"""The same while what became of frames that name keys is awaited from beyond this link."""
 
 REFUSED_WAIT_S = 0.02
 """How long to wait for a node that cannot accept a frame yet, because its plan is being installed."""
@@ -52,6 +56,12 @@ class LinkSource(Protocol):
     async def report_loss(self, lost: str) -> None:
         """Report to the leader that the node has lost something."""
 
+    async def undecided(self) -> Mapping[str, Passing]:
+        """See `Node.undecided`."""
+
+    async def resolve(self, judgements: Mapping[str, Judgement | int]) -> None:
+        """See `Node.resolve`."""
+
     async def close(self) -> None:
         """Close the connection."""
 
@@ -67,6 +77,12 @@ class LinkTarget(Protocol):
     @property
     def opened(self) -> int:
         """See `LinkSource.opened`."""
+
+    async def verdicts(self, source: str) -> Mapping[str, Judgement]:
+        """See `Node.verdicts`."""
+
+    async def settle(self, frames: Iterable[str]) -> None:
+        """See `Node.settle`."""
 
     async def taken(self, source: str) -> int:
         """Return the last link sequence that was accepted."""
@@ -121,12 +137,20 @@ class RelayTask:
 
     async def _move(self) -> None:
         relay, target = self._relay, self._target_end
-        read = await self._source.read_link(target, relay.after, frames_max=relay.frames_max, block_ms=BLOCK_MS)
+        block_ms = UNDECIDED_MS if relay.awaits_verdicts else BLOCK_MS
+        read = await self._source.read_link(target, relay.after, frames_max=relay.frames_max, block_ms=block_ms)
         frames = relay.read(read)
         if self._compared != (self._source.opened, self._target.opened):
             await self._compare()
-        if not frames:
-            return
+            relay.awaits_verdicts = True  # it may have been so before
+        relay.awaits_verdicts |= any(linked.names_keys for linked in frames)
+        if frames:
+            await self._pass_on(frames)
+        if relay.awaits_verdicts:
+            await self._judge()
+
+    async def _pass_on(self, frames: Sequence[LinkedFrame]) -> None:
+        relay, target = self._relay, self._target_end
         await self._source.copied()  # else a new master may give their numbers to others, which would count as accepted
         accepted = relay.answered(await self._target.transfer(self._source_end, frames))
         if accepted is not None:
@@ -135,6 +159,18 @@ class RelayTask:
         if relay.refused:
             logger.info("relay %s → %s: refused after %d", self._source.name, target, relay.after)
             await asyncio.sleep(REFUSED_WAIT_S)
+
+    async def _judge(self) -> None:
+        """Bring back what became of frames that named keys, and were undecided when they passed this link."""
+        verdicts = await self._target.verdicts(self._source_end)
+        # Asked for later: what has a verdict, and is not awaited any more, was told before.
+        passing = await self._source.undecided()
+        awaited = {of for of, each in passing.items() if each.target == self._target_end}
+        if known := {of: verdict for of, verdict in verdicts.items() if of in awaited}:
+            await self._source.resolve(known)
+        if verdicts:
+            await self._target.settle(verdicts)
+        self._relay.awaits_verdicts = len(known) < len(awaited)
 
     async def _compare(self) -> None:
         """Require that both ends have the whole link: even a node that is registered to keep all may lose something.

@@ -122,8 +122,19 @@ class LinkedFrame:
     frame: StampedFrame
     also: tuple[StampedFrame, ...] = ()
     """Its further copies that go the same way, of a frame of several regions."""
-    refused: bytes = b""
-    """Why it is refused, of one that is void and has not come to its decider."""
+    said: bytes = b""
+    """Of one that has not come to its decider: what it says of keys (`Extras.encode`), if it does; or why it is
+    refused, if it is void."""
+
+    @property
+    def refused(self) -> bytes:
+        """Why it is refused; empty if it is not."""
+        return b"" if self.said[:1] == b"[" else self.said
+
+    @property
+    def names_keys(self) -> bool:
+        """Whether it is undecided, and names keys."""
+        return self.said[:1] == b"+" or (self.said[:1] == b"[" and not self.said.startswith(b"[[],"))
 
     @property
     def is_undecided(self) -> bool:

@@ -125,21 +125,34 @@ class Part(NamedTuple):
 class Extras:
     """What a frame says of keys, and the regions that it goes to beside its first. It names its keys in all of them.
 
-    ``elsewhere``: the places of those of its regions that other nodes number than the one where it enters, and which.
+    ``elsewhere``: the places of those of its regions that other nodes number than the one where it enters, and which;
+    ``way``: where there are any, the nodes that it visits until the last of them.
     """
 
     names: tuple[Named, ...] = ()
     conditions: tuple[Condition, ...] = ()
     also: tuple[Part, ...] = ()
     elsewhere: tuple[tuple[int, str], ...] = ()
+    way: tuple[str, ...] = ()
 
     def encode(self) -> bytes:
         """Return it as the node's script reads it."""
         names = [[place, key, int(deletes), *at] for place, key, deletes, *at in self.names]
         conditions = [[key, head_text(position), part] for key, position, part in self.conditions]
         parts = [[region, first] for region, first in self.also]
-        return orjson.dumps(
-            [names, conditions, parts, self.elsewhere] if self.elsewhere else [names, conditions, parts]
+        said = [names, conditions, parts]
+        return orjson.dumps([*said, self.elsewhere, self.way] if self.elsewhere else said)
+
+    @classmethod
+    def decode(cls, text: bytes) -> Extras:
+        """Read what `encode` wrote, in a link."""
+        names, conditions, also, elsewhere, way = orjson.loads(text)
+        return cls(
+            tuple(Named(place, key, bool(deletes), *at) for place, key, deletes, *at in names),
+            tuple(Condition(key, _head_of(head), part) for key, head, part in conditions),
+            tuple(Part(*part) for part in also),
+            tuple((place, node) for place, node in elsewhere),
+            tuple(way),
         )
 
 
@@ -149,6 +162,12 @@ NO_EXTRAS = Extras()
 def head_text(head: Position | None) -> str:
     """Return a head as it is stored, and sent."""
     return f"{head[0]} {head[1]}" if head is not None else ""
+
+
+def _head_of(text: str) -> Position | None:
+    """Return the head that `head_text` wrote."""
+    epoch, _, sequence = text.partition(" ")
+    return (int(epoch), int(sequence)) if text else None
 
 
 class Full(IntEnum):

@@ -29,7 +29,7 @@ class NodeKeys:
     @property
     def node(self) -> str:
         """Hash: epoch, version, retention; the admitted run, where restarts may lose something; ``any``: the epoch in
-        which any region may begin."""
+        which any region may begin; ``pending``: whether writes were ever pending here."""
         return f"gamecast:{{{self.name}}}:node"
 
     @property
@@ -56,9 +56,23 @@ class NodeKeys:
 
     @property
     def outcomes(self) -> str:
-        """Hash: ``region newline publisher`` → ``incarnation first …``, a newline, the answer: what became of the last
-        frame of several regions, this one first, that was decided here."""
+        """Hash: ``region newline publisher`` → what became of the last frame of several regions, this one first, that
+        was decided here: ``incarnation bytes``, a newline, which one it is in so many bytes, and its answer."""
         return f"gamecast:{{{self.name}}}:outcomes"
+
+    @property
+    def undecided(self) -> str:
+        """Hash: a frame of several regions that names keys and went on undecided → where; see `Passing`."""
+        return f"gamecast:{{{self.name}}}:undecided"
+
+    @property
+    def verdicts(self) -> str:
+        """Hash: such a frame that came undecided → the link that it came by, a newline, and what became of it."""
+        return f"gamecast:{{{self.name}}}:verdicts"
+
+    def pending(self, region: str) -> str:
+        """Hash of a region's pending writes: key → see `Write.encode`."""
+        return f"gamecast:{{{self.name}}}:pending:{region}"
 
     def heads(self, region: str) -> str:
         """Hash of a region's heads: key → ``epoch sequence``."""
@@ -111,6 +125,9 @@ def keyspace(node: Node) -> dict[bytes, dict[bytes, bytes] | list[tuple[bytes, l
         keys.outcomes: {
             f"{region}\n{publisher}": outcome.encode() for (region, publisher), outcome in node.outcomes.items()
         },
+        keys.undecided: {of: passing.encode() for of, passing in node.pending.passing.items()},
+        keys.verdicts: {of: f"{source}\n{judgement}" for of, (source, judgement) in node.pending.verdicts.items()},
+        **{keys.pending(region): dict(writes) for region, writes in node.pending.by_region().items()},
         keys.keyed: {region: f"{heads.lost} {heads.began}" for region, heads in node.heads.items()},
         **{
             keys.heads(region): {key: head_text(head) for key, head in heads.known.items()}
@@ -149,6 +166,8 @@ def _node_fields(node: Node) -> Iterator[tuple[str, str]]:
         yield "retention", str(node.retention_events)
     if node.any_epoch:
         yield "any", str(node.any_epoch)
+    if node.has_pending:
+        yield "pending", "1"
 
 
 def _counter_fields(node: Node) -> Iterator[tuple[str, str]]:
@@ -167,11 +186,11 @@ def _counter_fields(node: Node) -> Iterator[tuple[str, str]]:
 def link_words(linked: LinkedFrame) -> dict[str, bytes]:
     """Return an entry of a link: field → text, in the order of the script's words.
 
-    Copies that go the same way have a line each of regions, numbers and stamps. ``x``: why it is refused, of an
-    undecided frame that is.
+    Copies that go the same way have a line each of regions, numbers and stamps. ``x``: see
+    `LinkedFrame.said`.
     """
     frame = linked.frame
-    refused = {"x": linked.refused} if linked.refused else {}
+    said = {"x": linked.said} if linked.said else {}
     return {
         "r": b"\n".join([copy.region.encode() for copy in linked.copies]),
         "e": b"%d" % frame.epoch,
@@ -179,7 +198,7 @@ def link_words(linked: LinkedFrame) -> dict[str, bytes]:
         "m": frame.meta,
         "s": b"\n".join([copy.stamp for copy in linked.copies]),
         "b": frame.body,
-        **refused,
+        **said,
     }
 
 
@@ -191,11 +210,11 @@ def linked_of(
     meta: bytes,
     stamps: bytes,
     body: bytes,
-    refused: bytes = b"",
+    said: bytes = b"",
 ) -> LinkedFrame:
     """Return what an entry of a link says, as `link_words` writes it."""
     if b"\n" not in regions:
         return LinkedFrame(sequence, StampedFrame(regions.decode(), int(epoch), int(lasts), meta, stamps, body))
     lines = zip(regions.decode().split("\n"), lasts.split(b"\n"), stamps.split(b"\n"), strict=True)
     first, *others = [StampedFrame(region, int(epoch), int(last), meta, stamp, body) for region, last, stamp in lines]
-    return LinkedFrame(sequence, first, tuple(others), refused)
+    return LinkedFrame(sequence, first, tuple(others), said)

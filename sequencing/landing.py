@@ -48,15 +48,20 @@ def lasts_in(meta: bytes) -> tuple[int, ...]:
     return tuple(part.last for part in joint_parts(meta))
 
 
-def firsts_of(frame: PublishedFrame) -> bytes:
-    """Return what tells a frame from the publisher's others: its own numbers there, one for each region.
+def name_of(frame: PublishedFrame) -> str:
+    """Return what a frame of several regions that names keys is known by."""
+    return f"{frame.publisher}\n{frame.incarnation}\n{which(frame).decode()}"
+
+
+def which(frame: PublishedFrame) -> bytes:
+    """Return what tells a frame from others of an incarnation: a line for each region, with the publisher's own number.
 
     One that was refused on its way goes out again with new numbers where it had been numbered only.
     """
-    return b" ".join(b"%d" % part.first for part in frame.parts)
+    return b"\n".join(b"%d %b" % (first, region.encode()) for region, first in frame.parts)
 
 
 def asking(frame: PublishedFrame) -> PublishedFrame:
     """Return the question for the outcome of a frame."""
     of_publisher = frame.publisher, frame.incarnation, frame.first, frame.count
-    return PublishedFrame(frame.region, frame.epoch, *of_publisher, firsts_of(frame), FrameKind.ASK)
+    return PublishedFrame(frame.region, frame.epoch, *of_publisher, which(frame), FrameKind.ASK)

@@ -28,14 +28,15 @@ would store. The in-memory transport, the simulator and the model checks run thi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import NamedTuple
 
 from sequencing.frames import NODE, UNKNOWN_END, FrameKind, LinkedFrame, PublishedFrame, StampedFrame
-from sequencing.keyed import NO_EXTRAS, Heads, Part, Snapshot
-from sequencing.landing import firsts_of, frame_of, lasts_in, void, with_lasts
+from sequencing.keyed import NO_EXTRAS, Extras, Heads, Part, Snapshot
+from sequencing.landing import frame_of, lasts_in, name_of, void, which, with_lasts
+from sequencing.pending import KEYED, Judgement, Passing, PendingWrites
 from sequencing.plan import AtomId, Step
 from sequencing.steps import InstalledStep, StepEvent, StepState
 
@@ -100,6 +101,8 @@ class Verdict(StrEnum):
     """The region would have too many keys: (as many as it may have,)."""
     WAIT = "wait"
     """This node will be the region's ingress in that epoch, once the one before is closed: (the node's epoch,)."""
+    PENDING = "pending"
+    """A key with a condition has a write that is not decided yet: (the condition's place,)."""
     LANDING = "landing"
     """The frame that is asked for has not been decided here: ()."""
 
@@ -174,16 +177,16 @@ class Accepted:
 class Outcome(NamedTuple):
     """What became of the last frame of a publisher that was decided here: which one it is, and its answer.
 
-    ``firsts``: the publisher's own numbers of its first event, one for each region.
+    ``which``: see `sequencing.landing.which`.
     """
 
     incarnation: int
-    firsts: bytes
+    which: bytes
     answer: Answer
 
     def encode(self) -> bytes:
         """Write it as it is stored."""
-        return b"%d %b\n%b" % (self.incarnation, self.firsts, self.answer.encode())
+        return b"%d %d\n%b%b" % (self.incarnation, len(self.which), self.which, self.answer.encode())
 
 
 class Opening(NamedTuple):
@@ -223,6 +226,10 @@ class Node:
     """(region, publisher) → the last frame accepted of it; `FORGOTTEN` → up to which incarnation some are forgotten."""
     heads: dict[str, Heads] = field(default_factory=dict)
     """Region → the heads of its keys, where events have named some."""
+    pending: PendingWrites = field(default_factory=PendingWrites)
+    """What events say of keys that later nodes decide."""
+    has_pending: bool = False
+    """Whether writes were ever pending here."""
     outcomes: dict[tuple[str, str], Outcome] = field(default_factory=dict)
     """(first region of a frame of several, publisher) → what became of the last that was decided here, and not where it
     entered."""
@@ -252,7 +259,7 @@ class Node:
                 if step is not None and step.state is not StepState.SEALED
             ]
             if linked.is_undecided:
-                self._land(linked, passing, ends)
+                self._land(source, linked, passing, ends)
             else:
                 self._pass_on(passing, ends)
             accepted = linked.sequence
@@ -342,6 +349,8 @@ class Node:
         self.ended_last = 0
         self.accepted_of.clear()
         self.outcomes.clear()
+        self.pending.clear()
+        self.has_pending = False
         self.heads.clear()
         self.links.clear()
         self.link_last.clear()
@@ -382,6 +391,7 @@ class Node:
         if step is not None and step.state is StepState.WAITING:
             step.move(StepEvent.OPEN)
             self.heads.pop(region, None)  # of an earlier time
+            self.pending.forget(region)
             if heads is not None:
                 self.heads[region] = Heads(heads.known, heads.lost, epoch, heads.values)
             if (forgotten := accepted.get(FORGOTTEN)) is not None:
@@ -396,17 +406,35 @@ class Node:
 
     def snapshots(self, regions: Iterable[tuple[str, int]]) -> dict[str, Snapshot] | None:
         """Return the keys of regions, (region, epoch) each, as of one moment; None unless all have their open ingress
-        here."""
+        here, and no key waits to be decided."""
         found: dict[str, Snapshot] = {}
         for region, epoch in regions:
             step = self.steps.get((epoch, region))
             if step is None and not (self.any_epoch and epoch == self.any_epoch):
                 return None
-            if step is not None and step.state is not StepState.OPEN:
+            if (step is not None and step.state is not StepState.OPEN) or self.pending.are_pending([region]):
                 return None
             heads = self.heads.get(region, _NO_HEADS)
             found[region] = heads.snapshot(self.region_last.get((epoch, region), 0))
         return found
+
+    def undecided(self) -> dict[str, Passing]:
+        """Return the frames with keys that have passed here, and whose verdict has not come back."""
+        return dict(self.pending.passing)
+
+    def verdicts(self, source: str) -> dict[str, Judgement]:
+        """Return what became of frames with keys that came undecided by a link, until `settle`."""
+        return {of: said for of, (link, said) in self.pending.verdicts.items() if link == source}
+
+    def resolve(self, judgements: Mapping[str, Judgement | int]) -> None:
+        """Decide the writes of frames that have passed here; see `PendingWrites.resolve`."""
+        for of, judgement in judgements.items():
+            self.pending.resolve(of, judgement, self.heads)
+
+    def settle(self, frames: Iterable[str]) -> None:
+        """Forget verdicts that the node before knows."""
+        for of in frames:
+            self.pending.verdicts.pop(of, None)
 
     def ended(self, region: str, epoch: int) -> bool:
         """Return whether a region's epoch has ended in the egress stream here."""
@@ -445,7 +473,11 @@ class Node:
         for region, epoch in headless:
             if (heads := self.heads.get(region)) is not None and heads.began < epoch:
                 del self.heads[region]
+                self.pending.forget(region)
         for end in link_ends:
+            self.settle(self.verdicts(end))
+            for of in [of for of, passing in self.pending.passing.items() if passing.target == end]:
+                del self.pending.passing[of]
             self.links.pop(end, None)
             self.link_last.pop(end, None)
             self.accepted_from.pop(end, None)
@@ -489,11 +521,11 @@ class Node:
                 return Answer(Verdict.PAST, (lasts[0],))  # accepted before, in some of its regions
             return Answer(Verdict.SEEN, (seen[0].numbers[0], *lasts))
         steps = [look for look in looks if isinstance(look, InstalledStep)]
-        if elsewhere and (not _go_one_way(steps) or frame.extras.names or frame.extras.conditions):
+        if elsewhere and not _go_one_way(steps):
             return Answer(Verdict.STALE, (self.epoch,))
-        if frame.extras is not NO_EXTRAS and (refused := self._unmet(frame)) is not None:
+        if frame.extras is not NO_EXTRAS and (refused := self._unmet(frame, begun)) is not None:
             return refused
-        drawn = {part: self._accept(frame, part) for part in begun}
+        drawn = {part: self._accept(frame, part, is_undecided=bool(elsewhere)) for part in begun}
         numbers = [drawn.get(part, 0) for part in parts]
         meta = frame.joint_meta(numbers) if frame.extras.also else frame.meta
         copies = [
@@ -502,9 +534,14 @@ class Node:
         ]
         late = [
             StampedFrame(parts[place].region, frame.epoch, 0, meta, node.encode(), frame.body)
-            for place, node in sorted(elsewhere.items())
+            for place, node in elsewhere.items()
         ]
-        self._pass_on(copies, ends, late)
+        said = b""
+        if late and (frame.extras.names or frame.extras.conditions):
+            said = frame.extras.encode()
+        if late and frame.extras.names:
+            self._note_passing(frame, "", steps[0].next, begun)
+        self._pass_on(copies, ends, late, said)
         return Answer(Verdict.OK, (frame.epoch, *numbers))
 
     def _accepted_before(self, frame: PublishedFrame, begun: Sequence[Part]) -> Answer | None:
@@ -529,24 +566,39 @@ class Node:
         forgotten = self.accepted_of.get((asked.region, FORGOTTEN))
         if found is None and forgotten is not None and asked.incarnation <= forgotten.incarnation:
             return Answer(Verdict.FORGOTTEN, (forgotten.incarnation,))
-        if found is None or (found.incarnation, found.firsts) != (asked.incarnation, asked.body):
+        if found is None or (found.incarnation, found.which) != (asked.incarnation, asked.body):
             return Answer(Verdict.LANDING, ())
         return found.answer
 
-    def _land(self, linked: LinkedFrame, passing: Sequence[tuple[InstalledStep, StampedFrame]], ends: _Ends) -> None:
+    def _note_passing(self, frame: PublishedFrame, source: str, target: str | None, begun: Iterable[Part]) -> None:
+        regions = tuple(part.region for part in begun)
+        self.has_pending = True
+        passing = Passing(source, target or "", frame.epoch, frame.extras.way, regions)
+        self.pending.passing[name_of(frame)] = passing
+
+    def _land(
+        self, source: str, linked: LinkedFrame, passing: Sequence[tuple[InstalledStep, StampedFrame]], ends: _Ends
+    ) -> None:
         """Take an undecided frame on: number it in the regions that begin here, or refuse it.
 
-        ``passing``: its copies that have numbers, as far as they may pass.
+        ``source``: the end of the link that it came by; ``passing``: its copies that have numbers, as far as they may
+        pass.
         """
         ahead = [copy for copy in linked.copies if not copy.last]
         here = [copy for copy in ahead if copy.stamp == self.name.encode()]
         late = [copy for copy in ahead if copy not in here]
-        refused, frame, firsts = linked.refused, frame_of(ahead[0]), dict[str, Part]()
+        frame, refused = frame_of(ahead[0]), linked.refused
+        is_keyed = refused.startswith(KEYED)
+        refused = refused.removeprefix(KEYED)
+        if linked.said and not refused:
+            frame = replace(frame, extras=Extras.decode(linked.said))
+            is_keyed = bool(frame.extras.names)
+        parts = {part.region: part for part in frame.parts}
+        begun = [parts[copy.region] for copy in here]
         looks: list[InstalledStep] = []
         if not refused:
-            firsts = {part.region: part for part in frame.parts}
-            for copy in here:
-                look = self._look(frame, firsts[copy.region], ends)
+            for part in begun:
+                look = self._look(frame, part, ends)
                 if isinstance(look, InstalledStep):
                     looks.append(look)
                 else:
@@ -556,27 +608,31 @@ class Node:
                     refused = refused or answer.encode()
         if late and not refused and not _go_one_way([*(step for step, _ in passing), *looks]):
             refused = Answer(Verdict.STALE, (self.epoch,)).encode()
+        if not refused and linked.said and (unmet := self._unmet(frame, begun)) is not None:
+            refused = unmet.encode()
         meta, body = ahead[0].meta, ahead[0].body
-        begun: list[tuple[InstalledStep, StampedFrame]] = []
+        copies = [*passing]
         if refused:
             meta, body = void(meta), b""
         else:
-            lasts = {copy.region: self._accept(frame, firsts[copy.region]) for copy in here}
+            lasts = {part.region: self._accept(frame, part, is_undecided=bool(late)) for part in begun}
             meta = with_lasts(meta, lasts)
-            begun = [
-                (step, copy._replace(last=lasts[copy.region], stamp=b""))
-                for step, copy in zip(looks, here, strict=True)
-            ]
-        if not _go_one_way([step for step, _ in passing] + [step for step, _ in begun]):
+            for step, copy in zip(looks, here, strict=True):
+                copies.append((step, copy._replace(last=lasts[copy.region], stamp=b"")))
+        if not _go_one_way([step for step, _ in copies]):
             late = []
         if not late:
             drawn = lasts_in(meta)
             answer = Answer.decode(refused) if refused else Answer(Verdict.OK, (frame.epoch, *drawn))
             answer = replace(answer, drawn=drawn if refused else ())
-            outcome = Outcome(frame.incarnation, firsts_of(frame), answer)
-            self.outcomes[frame.region, frame.publisher] = outcome
-        copies = [(step, copy._replace(meta=meta, body=body)) for step, copy in (*passing, *begun)]
-        self._pass_on(copies, ends, [copy._replace(meta=meta, body=body) for copy in late], refused)
+            self.outcomes[frame.region, frame.publisher] = Outcome(frame.incarnation, which(frame), answer)
+            if is_keyed:
+                self.pending.verdicts[name_of(frame)] = source, Judgement.NO if refused else Judgement.OK
+        elif is_keyed:
+            self._note_passing(frame, source, copies[0][0].next, () if refused else begun)
+        said = ((KEYED if is_keyed else b"") + refused) if refused else linked.said
+        copies = [(step, copy._replace(meta=meta, body=body)) for step, copy in copies]
+        self._pass_on(copies, ends, [copy._replace(meta=meta, body=body) for copy in late], said)
 
     def _look(self, frame: PublishedFrame, part: Part, ends: _Ends) -> InstalledStep | Answer:
         """Return the open ingress of a part of a frame, or what it is answered."""
@@ -608,11 +664,18 @@ class Node:
             return Answer(Verdict.GAP, (last,))
         return step
 
-    def _accept(self, frame: PublishedFrame, part: Part) -> int:
-        """Draw the numbers of a frame in one of its regions; return the last of them."""
+    def _accept(self, frame: PublishedFrame, part: Part, *, is_undecided: bool = False) -> int:
+        """Draw the numbers of a frame in one of its regions; return the last of them.
+
+        ``is_undecided``: whether a later node may still refuse it.
+        """
         region, first = part
         region_last = self.region_last.get((frame.epoch, region), 0) + frame.count
-        if frame.extras.names:
+        if frame.extras.names and is_undecided:
+            first_at = frame.epoch, region_last - frame.count + 1
+            self.pending.add(region, name_of(frame), frame.extras.names, first_at, frame.publisher, frame.body)
+        elif frame.extras.names:
+            self.pending.overwritten(region, frame.extras.names)
             heads = self.heads.setdefault(region, Heads(began=frame.epoch))
             first_number = region_last - frame.count + 1
             heads.name(frame.extras.names, frame.epoch, first_number, frame.publisher, frame.body)
@@ -622,13 +685,21 @@ class Node:
         )
         return region_last
 
-    def _unmet(self, frame: PublishedFrame) -> Answer | None:
-        """Return what a frame is refused with because of keys, None if nothing is against it."""
-        heads = [self.heads.get(part.region, _NO_HEADS) for part in frame.parts]
+    def _unmet(self, frame: PublishedFrame, begun: Collection[Part]) -> Answer | None:
+        """Return what a frame is refused with because of keys, None if nothing is against it.
+
+        ``begun``: its regions that begin here.
+        """
+        parts = frame.parts
+        heads = [self.heads.get(part.region, _NO_HEADS) for part in parts]
         for place, condition in enumerate(frame.extras.conditions):
+            if parts[condition.part] not in begun:
+                continue
+            if self.pending.is_pending(parts[condition.part].region, condition.key):
+                return Answer(Verdict.PENDING, (place,))
             if (head := heads[condition.part].head(condition.key)) != condition.position:
                 return Answer(Verdict.CONFLICT, (place, *(head or (0, 0))))
-        for each in heads:
+        for each in (self.heads.get(part.region, _NO_HEADS) for part in begun):
             if (beyond := each.beyond(frame.extras.names, frame.publisher, frame.body)) is not None:
                 return Answer(Verdict.FULL, beyond)
         return None
@@ -638,12 +709,12 @@ class Node:
         copies: Sequence[tuple[InstalledStep, StampedFrame]],
         ends: _Ends,
         late: Sequence[StampedFrame] = (),
-        refused: bytes = b"",
+        said: bytes = b"",
     ) -> None:
         """Pass on a frame: its copies, each to its stream, or, with those that go the same way, to a link.
 
         ``late``: copies of an undecided frame that have no numbers, and go with the others, which go one way;
-        ``refused``: why it is void.
+        ``said``: see `LinkedFrame.said`.
         """
         leaving: dict[str, list[StampedFrame]] = {}
         for step, frame in copies:
@@ -665,8 +736,8 @@ class Node:
         for target, [first, *others] in leaving.items():
             sequence = self.link_last.get(target, 0) + 1
             self.link_last[target] = sequence
-            why = refused if late else b""
-            self.links.setdefault(target, []).append(LinkedFrame(sequence, first, (*others, *late), why))
+            what = said if late else b""
+            self.links.setdefault(target, []).append(LinkedFrame(sequence, first, (*others, *late), what))
 
     def _trim(self, frame: StampedFrame) -> None:
         count = int(frame.meta.split(b" ", 2)[1])

@@ -107,12 +107,18 @@ class OpenFrame(Generic[Token]):
             keys[named.place] = named.key
         return encode(self.sent_at_ns, self.payloads, keys)
 
-    def extras(self, body: bytes, also: tuple[Part, ...] = (), elsewhere: tuple[tuple[int, str], ...] = ()) -> Extras:
+    def extras(
+        self,
+        body: bytes,
+        also: tuple[Part, ...] = (),
+        elsewhere: tuple[tuple[int, str], ...] = (),
+        way: tuple[str, ...] = (),
+    ) -> Extras:
         """Return what the frame says of keys, and of the regions beside its first."""
         if not (self.names or self.conditions or also):
             return NO_EXTRAS
         names = self.names and tuple(self._placed(body))
-        return Extras(tuple(names), self.conditions, also, elsewhere)
+        return Extras(tuple(names), self.conditions, also, elsewhere, way)
 
     def _placed(self, body: bytes) -> Iterator[Named]:
         """Yield the named events with the places of their payloads in the body."""

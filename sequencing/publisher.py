@@ -37,6 +37,10 @@ FRAME_FILL_BYTES = 256 * 1024
 """An open frame takes no more events beyond this; it may be larger if a single event is."""
 
 
+_LATER = frozenset({Verdict.STALE, Verdict.WAIT, Verdict.PENDING})
+"""After these a frame goes out again."""
+
+
 @dataclass(slots=True)
 class Buffered:
     """How much waits without a fate: an object, because a caller compares it with limits at each event."""
@@ -684,7 +688,7 @@ class Publisher(Generic[Token]):
         if state.sent is not frame:
             return None  # given up meanwhile
         states = [state, *(self._regions[part.region] for part in frame.extras.also)]
-        if answer.verdict in (Verdict.STALE, Verdict.WAIT):
+        if answer.verdict in _LATER:
             if not together.refuse(states, frame):
                 return self._forget(state)
             if answer.verdict is Verdict.STALE:
@@ -725,7 +729,7 @@ class Publisher(Generic[Token]):
             self._note(states[0])
             return resolved
         together.refused_on_its_way(states, frame, answer.drawn)
-        if answer.verdict in (Verdict.STALE, Verdict.WAIT, Verdict.FORGOTTEN):
+        if answer.verdict in _LATER or answer.verdict is Verdict.FORGOTTEN:
             together.put_back(states)
             if answer.verdict is Verdict.FORGOTTEN:
                 self._doubtful.update(each.name for each in states)

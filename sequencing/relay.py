@@ -30,6 +30,8 @@ class Relay:
         self.refused = False
         """Whether the next node did not accept all offered frames: their epoch's plan is not installed there yet, or
         earlier frames are missing."""
+        self.awaits_verdicts = False
+        """Whether what became of frames that name keys is awaited from beyond this link."""
         self._limit = frames_max
 
     def read(self, frames: Sequence[LinkedFrame]) -> Sequence[LinkedFrame]:

@@ -33,9 +33,11 @@ def send(outboxes: Sequence[Outbox[Token]], publisher: str, way: tuple[str, ...]
     ``way``: the nodes that it visits until it is decided.
     """
     lead, incarnation = outboxes[0], max(each.incarnation for each in outboxes)
-    elsewhere = tuple((place, each.node) for place, each in enumerate(outboxes) if each.node and each.node != way[0])
+    away = ((place, each.node) for place, each in enumerate(outboxes) if each.node and each.node != way[0])
+    elsewhere = tuple(sorted(away, key=lambda each: (way.index(each[1]), each[0])))
+    further = way if elsewhere else ()
     if lead.refused is not None:
-        extras = replace(lead.refused.extras, elsewhere=elsewhere)
+        extras = replace(lead.refused.extras, elsewhere=elsewhere, way=further)
         frame = replace(lead.refused, epoch=lead.epoch, incarnation=incarnation, extras=extras)
     else:
         taken = lead.frames[0]
@@ -43,7 +45,7 @@ def send(outboxes: Sequence[Outbox[Token]], publisher: str, way: tuple[str, ...]
         of_publisher = publisher, incarnation, lead.next, len(taken.tokens)
         body = taken.body()
         frame = PublishedFrame(
-            lead.name, lead.epoch, *of_publisher, body, taken.kind, taken.extras(body, also, elsewhere)
+            lead.name, lead.epoch, *of_publisher, body, taken.kind, taken.extras(body, also, elsewhere, further)
         )
         for each in outboxes:
             each.taken = each.frames.pop(0)

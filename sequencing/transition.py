@@ -32,6 +32,7 @@ from typing import Any
 from sequencing.expected import Emptied, Tails, links_to_sweep
 from sequencing.keyed import Heads
 from sequencing.node import Accepted, Answer, Node, Opening, Verdict
+from sequencing.pending import are_awaited, lost_by
 from sequencing.plan import Plan, Step
 from sequencing.record import OldEpoch, Record
 
@@ -132,7 +133,8 @@ class Transition:
             for old, following in zip(olds, epochs[1:], strict=True):
                 if old.path[0] not in old.lost:
                     closing.setdefault(old.path[0], []).append((region, old.epoch, following))
-        return [Close(node, tuple(regions)) for node, regions in closing.items()]
+        lost = tuple(node for node in self.plan.nodes if self._lost(node))
+        return [Close(node, tuple(regions), lost, self.plan.epoch) for node, regions in closing.items()]
 
     def _open(self) -> list[Task]:
         opening: dict[str, list[Opening]] = {}
@@ -235,14 +237,23 @@ class Closed:
 
 @dataclass(frozen=True, slots=True)
 class Close:
-    """Close ingresses; (region, epoch, the one that follows) each. The answer: (region, epoch) → `Closed`."""
+    """Close ingresses; (region, epoch, the one that follows) each. The answer: (region, epoch) → `Closed`.
+
+    False, to be repeated, while a key of theirs waits for what another node decides. ``lost``: the nodes that have lost
+    something; what they were to decide, or to pass, counts as lost in ``epoch``, which begins with that.
+    """
 
     node: str
     regions: tuple[tuple[str, int, int], ...]
+    lost: tuple[str, ...] = ()
+    epoch: int = 0
 
-    def perform(self, node: Node) -> dict[tuple[str, int], Closed]:
+    def perform(self, node: Node) -> dict[tuple[str, int], Closed] | bool:
         """Perform the task at a node in memory."""
-        answers = zip(self.regions, node.close(self.regions), strict=True)
+        answers = [*zip(self.regions, node.close(self.regions), strict=True)]
+        node.resolve(dict.fromkeys(lost_by(node.pending.passing, self.lost, self.epoch), self.epoch))
+        if are_awaited(node.undecided(), self.regions):
+            return False
         return {
             (region, epoch): Closed.by(answer, node.accepted(region), heads.copy() if heads is not None else None)
             for (region, epoch, _), answer in answers

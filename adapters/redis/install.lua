@@ -66,7 +66,7 @@ end
 local function take_heads(region, epoch, keys, lost, from)
   local heads, keyed = prefix .. 'heads:' .. region, prefix .. 'keyed'
   local values, held = prefix .. 'values:' .. region, prefix .. 'heads:\n' .. region
-  redis.call('DEL', heads, values, held) -- of an earlier time
+  redis.call('DEL', heads, values, held, prefix .. 'pending:' .. region) -- of an earlier time
   if keys < 0 then
     redis.call('HDEL', keyed, region)
     return
@@ -116,6 +116,18 @@ local function open(region, epoch, from, to, keys, lost)
 end
 
 local function forget_link(link_end)
+  local verdicts = redis.call('HGETALL', prefix .. 'verdicts')
+  for i = 1, #verdicts, 2 do
+    if string.match(verdicts[i + 1], '^[^\n]*') == link_end then
+      redis.call('HDEL', prefix .. 'verdicts', verdicts[i])
+    end
+  end
+  local undecided = redis.call('HGETALL', prefix .. 'undecided')
+  for i = 1, #undecided, 2 do
+    if string.match(undecided[i + 1], '^[^\n]*\n([^\n]*)') == link_end then
+      redis.call('HDEL', prefix .. 'undecided', undecided[i])
+    end
+  end
   redis.call('DEL', prefix .. 'link:' .. link_end)
   redis.call('HDEL', counters_key, 'o ' .. link_end, 'i ' .. link_end)
 end
@@ -178,6 +190,7 @@ if ARGV[1] == 'forget' then
     local began = string.match(redis.call('HGET', prefix .. 'keyed', ARGV[at]) or '', ' (%d+)$')
     if began and tonumber(began) < tonumber(ARGV[at + 1]) then -- else they have come back since
       redis.call('DEL', prefix .. 'heads:' .. ARGV[at], prefix .. 'values:' .. ARGV[at], prefix .. 'heads:\n' .. ARGV[at])
+      redis.call('DEL', prefix .. 'pending:' .. ARGV[at])
       redis.call('HDEL', prefix .. 'keyed', ARGV[at])
     end
   end
@@ -209,7 +222,18 @@ if ARGV[1] == 'admit' then
     for _, region in ipairs(redis.call('HKEYS', prefix .. 'keyed')) do
       redis.call('DEL', prefix .. 'heads:' .. region, prefix .. 'values:' .. region, prefix .. 'heads:\n' .. region)
     end
-    redis.call('DEL', node_key, steps_key, counters_key, publishers_key, prefix .. 'keyed', prefix .. 'outcomes')
+    local undecided = redis.call('HGETALL', prefix .. 'undecided')
+    for i = 2, #undecided, 2 do
+      local at = 0
+      for line in string.gmatch(undecided[i] .. '\n', '(.-)\n') do
+        at = at + 1
+        if at > 3 then
+          redis.call('DEL', prefix .. 'pending:' .. line)
+        end
+      end
+    end
+    redis.call('DEL', node_key, steps_key, counters_key, publishers_key, prefix .. 'keyed', prefix .. 'outcomes',
+      prefix .. 'undecided', prefix .. 'verdicts')
     redis.call('HSET', node_key, 'run', ARGV[2])
   end
   return 1

@@ -30,6 +30,7 @@ from sequencing.node import (
     TransferVerdict,
     Verdict,
 )
+from sequencing.pending import Judgement, Passing
 from sequencing.plan import Plan, Step
 
 DIGITS_MAX = 40
@@ -129,14 +130,34 @@ class RedisNode:
 
     async def transfer(self, source: str, frames: Sequence[LinkedFrame]) -> TransferAnswer:
         """Run the step for frames that come over the link from ``source``."""
-        are_refused = any(linked.refused for linked in frames)
-        arguments: list[Any] = ["transfer+" if are_refused else "transfer", source]
+        is_more_said = any(linked.said for linked in frames)
+        arguments: list[Any] = ["transfer+" if is_more_said else "transfer", source]
         for linked in frames:
             arguments += (linked.sequence, *link_words(linked).values())
-            if are_refused and not linked.refused:
+            if is_more_said and not linked.said:
                 arguments.append(b"")
         verdict, accepted = await self.connection.run(STEP, self._step_keys, *arguments)
         return TransferAnswer(TransferVerdict(verdict.decode()), int(accepted))
+
+    async def undecided(self) -> dict[str, Passing]:
+        """See `Node.undecided`."""
+        flat = await self.connection.call("HGETALL", self.keys.undecided)
+        return {of.decode(): Passing.decode(text) for of, text in pairs(flat)}
+
+    async def verdicts(self, source: str) -> dict[str, Judgement]:
+        """See `Node.verdicts`."""
+        flat = await self.connection.call("HGETALL", self.keys.verdicts)
+        read = ((of.decode(), text.decode().split("\n")) for of, text in pairs(flat))
+        return {of: Judgement(judgement) for of, (link, judgement) in read if link == source}
+
+    async def resolve(self, judgements: Mapping[str, Judgement | int]) -> None:
+        """See `Node.resolve`."""
+        said = ((of, each if isinstance(each, Judgement) else f"lost {each}") for of, each in judgements.items())
+        await self.connection.run(STEP, self._step_keys, "resolve", *chain.from_iterable(said))
+
+    async def settle(self, frames: Iterable[str]) -> None:
+        """See `Node.settle`."""
+        await self.connection.call("HDEL", self.keys.verdicts, *frames)
 
     async def read(self, after: Mapping[Any, Position], *, frames_max: int, block_ms: int | None) -> ReadResult:
         """Read egress streams on this connection; see `Reader.read`."""
@@ -325,15 +346,16 @@ class RedisNode:
                 ("HGET", keys.keyed, region),
                 ("HGETALL", keys.heads(region)),
                 ("HGETALL", keys.values(region)),
+                ("EXISTS", keys.pending(region)),
             )
         commands = [("MULTI",), ("HGET", keys.node, "any"), *asked, ("EXEC",)]
         *_, (any_epoch, *answers) = await self.connection.pipeline(commands)
         await self.copied()
         found: dict[str, Snapshot] = {}
         for place, (region, epoch) in enumerate(regions):
-            step, last, keyed, heads, values = answers[5 * place : 5 * place + 5]
+            step, last, keyed, heads, values, is_pending = answers[6 * place : 6 * place + 6]
             is_open = step.startswith(b'["I"') if step else any_epoch == str(epoch).encode()
-            if not is_open:
+            if not is_open or is_pending:
                 return None
             snapshot = _heads(_two_numbers(keyed) or (0, 0), heads, values).snapshot(int(last or 0))
             found[region] = snapshot._replace(lacks_some=len(snapshot.values) < len(heads) // 2)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from typing import Any
@@ -15,6 +15,7 @@ from adapters.urls import as_user_of
 from sequencing.errors import GamecastError, NetworkError
 from sequencing.expected import Emptied, Tails
 from sequencing.keyspace import NodeKeys
+from sequencing.pending import are_awaited, lost_by
 from sequencing.plan import Plan
 from sequencing.sole import BeginAny, BeginNoMore
 from sequencing.transition import Close, Closed, Drain, Forget, Open, Prepare, Seal, Task
@@ -122,8 +123,8 @@ async def perform(task: Task | BeginAny | BeginNoMore, node: RedisNode, retentio
             if name in plan.runs:
                 await node.admit(plan.runs[name])
             return await node.prepare(plan, retention_events, steps, dict(closing))
-        case Close(_, regions):
-            return await _close(node, regions)
+        case Close():
+            return await _close(node, task)
         case Open(_, opening):
             await node.open_ingresses(opening)
         case Tails(_, targets):
@@ -143,10 +144,15 @@ async def perform(task: Task | BeginAny | BeginNoMore, node: RedisNode, retentio
     return True
 
 
-async def _close(node: RedisNode, regions: Iterable[tuple[str, int, int]]) -> dict[tuple[str, int], Closed]:
-    closing = list(regions)
+async def _close(node: RedisNode, task: Close) -> dict[tuple[str, int], Closed] | bool:
+    closing = list(task.regions)
     answers = await node.close_ingresses(closing)
     names = {region for region, *_ in closing}
+    passing = await node.undecided()
+    if lost := lost_by(passing, task.lost, task.epoch):
+        await node.resolve(dict.fromkeys(lost, task.epoch))
+    if are_awaited({of: each for of, each in passing.items() if of not in lost}, task.regions):
+        return False
     accepted, heads = await node.accepted(names), await node.heads(names)
     return {
         (region, epoch): Closed.by(answer, accepted[region], heads.get(region))

@@ -7,7 +7,8 @@
 --    sequencing/keyed.py)
 --    or 'transfer', source, then sequence, region, epoch, last, meta, stamp, body for each frame; of one of several
 --    regions, those that go the same way: regions, lasts and stamps are lines
---    or 'transfer+', the same and why it is refused, or '', for each frame
+--    or 'transfer+', the same and what is said of it while it is undecided, or '', for each frame (LinkedFrame.said)
+--    or 'resolve', then frame and judgement for each frame with keys that has passed here undecided
 --    or 'close', then region, epoch, following epoch for each ingress to close.
 --
 -- Everything that the frames may touch is read at once and written back at once: calls cost more than numbers.
@@ -18,7 +19,7 @@ local name = string.match(prefix, '^gamecast:{(.*)}:$')
 local TRIM_EVERY_EVENTS = 1024
 local TICK_META = '2 1 0 0 '
 local NODE, COPIED = '0', 'w'
-local VOID, ASK = '4', '5'
+local VOID, ASK, KEYED = '4', '5', '+'
 -- Lua's unpack is limited by its C stack (8,000 slots).
 local CHUNK = 4000
 local floor, format = math.floor, string.format
@@ -157,8 +158,8 @@ local function write(key, values)
   end
 end
 
-local node = redis.call('HMGET', node_key, 'epoch', 'retention', 'any')
-local node_epoch, retention, any_epoch = node[1] or '0', tonumber(node[2] or '0'), node[3]
+local node = redis.call('HMGET', node_key, 'epoch', 'retention', 'any', 'pending')
+local node_epoch, retention, any_epoch, has_pending = node[1] or '0', tonumber(node[2] or '0'), node[3], node[4]
 
 local frames, step_fields, counter_fields, publisher_fields = {}, {}, {}, {}
 local source
@@ -181,7 +182,7 @@ local function is_number(number)
 end
 
 local function keys_of(region)
-  local found = tables[region] or { asked = {}, heads = {} }
+  local found = tables[region] or { asked = {}, heads = {}, pending = {}, undecided = {} }
   tables[region], are_keyed = found, true
   return found
 end
@@ -210,12 +211,13 @@ local function read_extras(frame, text)
   end
   local extras = cjson.decode(text)
   local names, conditions, parts = extras[1], extras[2], parts_of(frame, extras[3] or {})
-  for _, place in ipairs(extras[4] or {}) do
+  frame.late, frame.text, frame.way = {}, text, table.concat(extras[5] or {}, ' ')
+  for i, place in ipairs(extras[4] or {}) do
     local part = is_number(place[1]) and parts[place[1] + 1]
     if not part or not parts[2] or type(place[2]) ~= 'string' or string.find(place[2], '\n') then
       error('ERR a frame names nodes as no publisher does')
     end
-    part.elsewhere = place[2]
+    part.elsewhere, part.away, frame.late[i] = place[2], true, part
   end
   for _, named in ipairs(names) do
     local from, to, sent = named[4], named[5], named[6]
@@ -238,25 +240,93 @@ local function read_extras(frame, text)
 end
 
 -- Reads of a frame that a region has yet to number what its publisher has said: its regions, and its numbers there.
-local function read_undecided(frame, refused)
+local function read_undecided(frame, said)
   local lines = {}
   for line in string.gmatch(frame.parts[1].meta .. '\n', '(.-)\n') do
     lines[#lines + 1] = line
   end
   local count, incarnation, publisher = string.match(lines[1], '^%d+ (%d+) (%d+) %d+ (.*)$')
-  frame.lines, frame.places, frame.refused = lines, {}, refused
+  frame.lines, frame.places, frame.said, frame.refused, frame.publisher = lines, {}, said, '', publisher
   local firsts = {}
   for i = 2, #lines, 3 do
-    frame.places[lines[i]], firsts[#firsts + 1] = i, lines[i + 2]
+    frame.places[lines[i]], firsts[#firsts + 1] = i, lines[i + 2] .. ' ' .. lines[i]
   end
-  frame.outcome, frame.which = lines[2] .. '\n' .. publisher, incarnation .. ' ' .. table.concat(firsts, ' ')
+  local which = table.concat(firsts, '\n')
+  frame.outcome, frame.which = lines[2] .. '\n' .. publisher, incarnation .. ' ' .. #which .. '\n' .. which
   for _, part in ipairs(frame.parts) do
     if part.last == 0 then
       part.count, part.incarnation, part.first = tonumber(count), incarnation, lines[frame.places[part.region] + 2]
-      part.publisher_field = part.region .. '\n' .. publisher
+      part.publisher_field, part.publisher = part.region .. '\n' .. publisher, publisher
       local n = #publisher_fields
       publisher_fields[n + 1], publisher_fields[n + 2] = part.publisher_field, part.region .. '\n'
       counter_fields[#counter_fields + 1] = 'r ' .. part.step_field
+    end
+  end
+  frame.id = publisher .. '\n' .. incarnation .. '\n' .. which
+  if said == '' then
+    return
+  elseif string.sub(said, 1, 1) ~= '[' then
+    frame.is_keyed = string.sub(said, 1, 1) == KEYED
+    frame.refused = frame.is_keyed and string.sub(said, 2) or said
+    return
+  end
+  local extras, by_region, parts = cjson.decode(said), {}, {}
+  for _, part in ipairs(frame.parts) do
+    by_region[part.region] = part.last == 0 and part.stamp == name and part or nil
+  end
+  for place = 2, #lines, 3 do
+    parts[#parts + 1] = by_region[lines[place]] or { region = lines[place], away = true }
+  end
+  frame.way, frame.is_keyed = table.concat(extras[5], ' '), next(extras[1]) ~= nil
+  frame.keys = { names = extras[1], conditions = extras[2], parts = parts, publisher = publisher }
+  for _, part in pairs(by_region) do
+    for _, named in ipairs(extras[1]) do
+      keys_of(part.region).asked[named[2]] = true
+    end
+  end
+  for _, condition in ipairs(extras[2]) do
+    local part = parts[condition[3] + 1]
+    if not part.away then
+      keys_of(part.region).asked[condition[1]] = true
+    end
+  end
+end
+
+-- What of frames with keys waits to be decided: frame → where it went; of those in question here only.
+local passing_of, resolved = {}, {}
+
+-- The writes that are pending of a key, in order: which frame, epoch, number and value, nothing if the key ends.
+local function writes_in(text)
+  local found, at = {}, 1
+  while at <= #text do
+    local _, to, of_bytes, bytes, epoch, number = string.find(text, '^(%d+) (%-?%d+) (%d+) (%d+)\n', at)
+    local from = to + 1 + of_bytes
+    at = from + math.max(0, tonumber(bytes))
+    found[#found + 1] = {
+      of = string.sub(text, to + 1, from - 1), epoch = epoch, number = number,
+      value = tonumber(bytes) >= 0 and string.sub(text, from, at - 1) or nil,
+    }
+  end
+  return found
+end
+
+local function written(write)
+  return #write.of .. ' ' .. (write.value and #write.value or -1) .. ' ' .. write.epoch .. ' ' .. write.number .. '\n'
+    .. write.of .. (write.value or '')
+end
+
+local function read_passing(frames_asked)
+  passing_of = read(prefix .. 'undecided', frames_asked)
+  for _, text in pairs(passing_of) do
+    local at = 0
+    for region in string.gmatch(text .. '\n', '(.-)\n') do
+      at = at + 1
+      if at > 3 then
+        local found, all = keys_of(region), redis.call('HGETALL', prefix .. 'pending:' .. region)
+        for i = 1, #all, 2 do
+          found.pending[all[i]], found.asked[all[i]] = all[i + 1], true
+        end
+      end
     end
   end
 end
@@ -298,6 +368,11 @@ elseif ARGV[1] == 'close' then
     step_fields[2 * n] = ARGV[at + 2] .. ' ' .. ARGV[at]
     counter_fields[n] = 'r ' .. step_fields[2 * n - 1]
   end
+elseif ARGV[1] == 'resolve' then
+  for at = 2, #ARGV, 2 do
+    resolved[#resolved + 1] = ARGV[at]
+  end
+  read_passing(resolved)
 else
   source = ARGV[2]
   counter_fields[1] = 'i ' .. source
@@ -375,6 +450,9 @@ if are_keyed then
     end
     found.heads, found.changed, found.more = read(prefix .. 'heads:' .. region, asked), {}, 0
     found.shares, found.held, found.moved = {}, {}, {}
+    if has_pending and not resolved[1] then
+      found.pending = read(prefix .. 'pending:' .. region, asked)
+    end
   end
 end
 
@@ -511,15 +589,21 @@ end
 -- Why a frame is refused for what it says of keys; nothing if it is not.
 local function unmet(frame)
   for i, condition in ipairs(frame.conditions) do
-    local region = frame.parts[condition[3] + 1].region
-    local found = tables[region]
-    local head = found.heads[condition[1]]
-    if not head then
-      local lost = lost_of(region, found)
-      head = lost ~= '0' and lost .. ' 0' or ''
-    end
-    if head ~= condition[2] then
-      return 'conflict ' .. (i - 1) .. ' ' .. (head == '' and '0 0' or head)
+    local part = frame.parts[condition[3] + 1]
+    if not part.away then
+      local region = part.region
+      local found = tables[region]
+      if found.pending[condition[1]] then
+        return 'pending ' .. (i - 1)
+      end
+      local head = found.heads[condition[1]]
+      if not head then
+        local lost = lost_of(region, found)
+        head = lost ~= '0' and lost .. ' 0' or ''
+      end
+      if head ~= condition[2] then
+        return 'conflict ' .. (i - 1) .. ' ' .. (head == '' and '0 0' or head)
+      end
     end
   end
   local last = {}
@@ -528,7 +612,7 @@ local function unmet(frame)
   end
   for _, part in ipairs(frame.parts) do
     local found, more, most = tables[part.region], 0, KEYS_MAX
-    for key, named in pairs(last) do
+    for key, named in pairs(part.away and {} or last) do
       if (named[3] == 0) ~= (found.heads[key] ~= nil) then
         more = more + (named[3] == 0 and 1 or -1)
         most = named[3] == 0 and not is_reserved(key) and KEYS_MAX - RESERVED or most
@@ -537,7 +621,7 @@ local function unmet(frame)
     if more > 0 and size_of(part.region, found) + more > most then
       return 'full ' .. most .. ' 0'
     end
-    local beyond = next(last) and beyond_share(part.region, found, last, frame.publisher)
+    local beyond = next(last) and not part.away and beyond_share(part.region, found, last, frame.publisher)
     if beyond then
       return beyond
     end
@@ -557,6 +641,9 @@ local function name_keys(frame, names)
       found.more = found.more + (head and 1 or -1)
     end
     found.heads[key] = head
+    if found.pending[key] then
+      found.pending[key], found.undecided[key] = nil, true
+    end
     if not is_reserved(key) then
       local client = client_of(frame.publisher)
       hold(frame.region, found, key, client, head and client and value_bytes(named, frame.publisher))
@@ -566,15 +653,74 @@ local function name_keys(frame, names)
   end
 end
 
+-- The names of a frame that a later node may still refuse.
+local function name_later(frame, names, of)
+  local found, first, last = tables[frame.region], frame.last - frame.count + 1, {}
+  for _, named in ipairs(names) do
+    last[named[2]] = named
+  end
+  for key, named in pairs(last) do
+    local value = named[3] == 0
+      and named[6] .. ' ' .. frame.publisher .. '\n' .. string.sub(frame.body, named[4] + 1, named[5]) or nil
+    local write = { of = of, epoch = frame.epoch, number = int(first + named[1]), value = value }
+    found.pending[key], found.undecided[key] = (found.pending[key] or '') .. written(write), true
+  end
+end
+
+-- Applies or drops what a frame has written of the keys of a region.
+local function resolve_in(region, of, judgement)
+  local found = tables[region]
+  for key, text in pairs(found.pending) do
+    local writes, kept, place = writes_in(text), {}, nil
+    for i, write in ipairs(writes) do
+      if write.of == of then
+        place = i
+      end
+    end
+    local write = place and writes[place]
+    if write then
+      for i, other in ipairs(writes) do
+        if i > place or (judgement == 'no' and i < place) then
+          kept[#kept + 1] = written(other)
+        end
+      end
+      found.pending[key], found.undecided[key] = kept[1] and table.concat(kept) or nil, true
+    end
+    if write and judgement ~= 'no' then
+      if not found.heads[key] then
+        lost_of(region, found)
+        found.began = found.began or write.epoch
+      end
+      local value, lost_in = write.value, string.match(judgement, '^lost (%d+)$')
+      found.heads[key] = lost_in and lost_in .. ' 0' or (value and write.epoch .. ' ' .. write.number) or nil
+      local client = value and not lost_in and string.match(value, '^[^ \n]* [^ \n]* ~([^~\n]*)')
+      if not is_reserved(key) then
+        hold(region, found, key, client, client and #value or nil)
+      end
+      found.changed[key] = lost_in and true or value or false
+    end
+  end
+end
+
 local function write_heads(region, found)
-  local set, values, gone = {}, {}, {}
+  local set, values, gone, pending = {}, {}, {}, {}
   for name, value in pairs(found.changed) do
     if value then
-      set[name], values[name] = found.heads[name], value
+      set[name], values[name] = found.heads[name], value ~= true and value or nil
+      if value == true then -- what it is, is not known
+        redis.call('HDEL', prefix .. 'values:' .. region, name)
+      end
     else
       gone[#gone + 1] = name
     end
   end
+  for name in pairs(found.undecided) do
+    pending[name] = found.pending[name]
+    if not pending[name] then
+      redis.call('HDEL', prefix .. 'pending:' .. region, name)
+    end
+  end
+  write(prefix .. 'pending:' .. region, pending)
   write(prefix .. 'heads:' .. region, set)
   write(prefix .. 'values:' .. region, values)
   for from = 1, #gone, CHUNK do
@@ -636,10 +782,10 @@ local function append(key, frame, stamped)
   end
 end
 
-local function send(target, frame, region, last, stamped, refused)
+local function send(target, frame, region, last, stamped, said)
   local words = { 'r', region, 'e', frame.epoch, 'n', last, 'm', frame.meta, 's', stamped, 'b', frame.body }
-  if refused then
-    words[13], words[14] = 'x', refused
+  if said then
+    words[13], words[14] = 'x', said
   end
   redis.call('XADD', prefix .. 'link:' .. target, draw('o ' .. target, 1) .. '-0', unpack(words))
 end
@@ -654,8 +800,8 @@ local function pass_on(step, frame)
 end
 
 -- The copies of a frame of several regions: they follow one another, and those that go the same way are one entry.
--- ``late``: those of an undecided frame that have no numbers, and go with the others; ``refused``: why it is void, or ''.
-local function pass_on_all(parts, late, refused)
+-- ``late``: those of an undecided frame that have no numbers, and go with the others; ``said``: see LinkedFrame.said.
+local function pass_on_all(parts, late, said)
   local targets, leaving = {}, {}
   for _, part in ipairs(parts) do
     local step = steps[part.step_field]
@@ -678,11 +824,14 @@ local function pass_on_all(parts, late, refused)
     for i, part in ipairs(late or {}) do
       way.regions[n + i], way.lasts[n + i], way.stamps[n + i] = part.region, '0', part.stamp
     end
-    local why = late and next(late) and refused ~= '' and refused
+    local what = late and next(late) and said ~= '' and said
     send(target, parts[1], table.concat(way.regions, '\n'), table.concat(way.lasts, '\n'),
-      table.concat(way.stamps, '\n'), why)
+      table.concat(way.stamps, '\n'), what)
   end
 end
+
+-- What is noted of frames with keys that go on undecided, and that are decided.
+local passed, verdicts = {}, {}
 
 -- Whether some parts go on to one node.
 local function go_one_way(parts)
@@ -812,12 +961,22 @@ local function accepted_before(frame, begun)
   return 'seen ' .. frame.epoch .. ' ' .. table.concat(lasts, ' ')
 end
 
+-- Notes that a frame with keys goes on undecided. ``begun``: its parts that were numbered here; ``parts``: those that
+-- go on, of which one tells where to.
+local function note_passing(of, link, begun, frame, parts)
+  local lines = { link, steps[(parts or begun)[1].step_field][2], frame.epoch .. ' ' .. frame.way }
+  for _, part in ipairs(begun) do
+    lines[#lines + 1] = part.region
+  end
+  passed[of] = table.concat(lines, '\n')
+end
+
 -- All of a frame's regions accept it, or none that begins here.
 local function publish_in_all(frame)
-  local begun, late, lasts = {}, {}, {}
+  local begun, late, lasts = {}, frame.late, {}
   for i, part in ipairs(frame.parts) do
     lasts[i] = '0'
-    begun[#begun + 1], late[#late + 1] = not part.elsewhere and part or nil, part.elsewhere and part
+    begun[#begun + 1] = not part.elsewhere and part or nil
   end
   if not begun[1] then
     return 'stale ' .. node_epoch
@@ -851,29 +1010,41 @@ local function publish_in_all(frame)
     end
     return 'seen ' .. seen_in .. ' ' .. table.concat(lasts, ' ')
   end
-  if late[1] and (not go_one_way(begun) or next(frame.names) or next(frame.conditions)) then
+  if late[1] and not go_one_way(begun) then
     return 'stale ' .. node_epoch
   end
   local refused = unmet(frame)
   if refused then
     return refused
   end
-  local lines = { frame.meta }
+  local lines, firsts, said = { frame.meta }, {}, ''
+  for i, part in ipairs(frame.parts) do
+    firsts[i] = part.first .. ' ' .. part.region
+  end
+  local of = frame.publisher .. '\n' .. frame.incarnation .. '\n' .. table.concat(firsts, '\n')
   for i, part in ipairs(frame.parts) do
     if not part.elsewhere then
       lasts[i] = accept(part)
+      if late[1] and next(frame.names) then
+        name_later(part, frame.names, of)
+      elseif next(frame.names) then
+        name_keys(part, frame.names)
+      end
     end
     lines[i + 1] = part.region .. '\n' .. lasts[i] .. '\n' .. part.first
-    if next(frame.names) then
-      name_keys(part, frame.names)
-    end
+  end
+  if late[1] and (next(frame.names) or next(frame.conditions)) then
+    said = frame.text
+  end
+  if late[1] and next(frame.names) then
+    note_passing(of, '', begun, frame)
   end
   local meta = table.concat(lines, '\n')
   for _, part in ipairs(frame.parts) do
     part.meta = meta
     part.stamp = part.elsewhere
   end
-  pass_on_all(begun, late, '')
+  pass_on_all(begun, late, said)
   return 'ok ' .. frame.epoch .. ' ' .. table.concat(lasts, ' ')
 end
 
@@ -882,7 +1053,7 @@ local outcomes = {}
 -- What became of a frame of several regions that its publisher asks for.
 local function outcome_of(frame)
   local found = redis.call('HGET', prefix .. 'outcomes', frame.asks)
-  local incarnation, firsts, answer = string.match(found or '', '^(%d+) ([^\n]*)\n(.*)$')
+  local incarnation, size, said = string.match(found or '', '^(%d+) (%d+)\n(.*)$')
   if incarnation and tonumber(incarnation) > tonumber(frame.incarnation) then
     return 'fenced ' .. incarnation
   end
@@ -890,7 +1061,8 @@ local function outcome_of(frame)
   if forgotten and tonumber(frame.incarnation) <= tonumber(forgotten) then
     return 'forgotten ' .. forgotten
   end
-  return incarnation == frame.incarnation and firsts == frame.body and answer or 'landing'
+  local is_it = incarnation == frame.incarnation and string.sub(said, 1, tonumber(size)) == frame.body
+  return is_it and string.sub(said, size + 1) or 'landing'
 end
 
 -- Takes an undecided frame on: it is numbered in the regions that begin here, or refused. ``passing``: its parts that
@@ -920,14 +1092,24 @@ local function land(frame, passing)
     if late[1] and refused == '' and not go_one_way(all) then
       refused = 'stale ' .. node_epoch
     end
+    if refused == '' and frame.keys then
+      refused = unmet(frame.keys) or ''
+    end
   end
+  local begun = {}
   if refused ~= '' then
     frame.lines[1] = VOID .. string.match(frame.lines[1], ' .*$')
   else
     for _, part in ipairs(here) do
       frame.lines[frame.places[part.region] + 1] = accept(part)
       passing[#passing + 1], part.stamp = part, ''
+      if frame.is_keyed and late[1] then
+        name_later(part, frame.keys.names, frame.id)
+      elseif frame.is_keyed then
+        name_keys(part, frame.keys.names)
+      end
     end
+    begun = here
   end
   local meta = table.concat(frame.lines, '\n')
   for _, part in ipairs(frame.parts) do
@@ -943,9 +1125,13 @@ local function land(frame, passing)
     end
     lasts = table.concat(lasts, ' ')
     local answer = refused == '' and 'ok ' .. frame.epoch .. ' ' .. lasts or refused .. '\n' .. lasts
-    outcomes[frame.outcome] = frame.which .. '\n' .. answer
+    outcomes[frame.outcome] = frame.which .. answer
+    verdicts[frame.id] = frame.is_keyed and source .. (refused == '' and '\nok' or '\nno') or nil
+  elseif frame.is_keyed then
+    note_passing(frame.id, source, begun, frame, passing)
   end
-  pass_on_all(passing, late, refused)
+  local said = refused ~= '' and (frame.is_keyed and KEYED or '') .. refused or frame.said
+  pass_on_all(passing, late, said)
 end
 
 local function publish(frame)
@@ -989,9 +1175,33 @@ local function transfer()
   return { 'ok', int(accepted) }
 end
 
+local function resolve(of, judgement)
+  local text = passing_of[of]
+  if not text then
+    return
+  end
+  passing_of[of] = nil
+  local at, link = 0, nil
+  for line in string.gmatch(text .. '\n', '(.-)\n') do
+    at = at + 1
+    link = link or line
+    if at > 3 then
+      resolve_in(line, of, judgement)
+    end
+  end
+  redis.call('HDEL', prefix .. 'undecided', of)
+  if link ~= '' and not string.find(judgement, 'lost', 1, true) then
+    verdicts[of] = link .. '\n' .. judgement
+  end
+end
+
 local answer = {}
 if source then
   answer = transfer()
+elseif ARGV[1] == 'resolve' then
+  for at = 2, #ARGV, 2 do
+    resolve(ARGV[at], ARGV[at + 1])
+  end
 elseif ARGV[1] == 'close' then
   for i, frame in ipairs(frames) do
     answer[i] = close(frame.region, frame.epoch, frame.following)
@@ -1009,6 +1219,11 @@ write(counters_key, drawn)
 write(publishers_key, accepted_of)
 write(steps_key, reflagged)
 write(prefix .. 'outcomes', outcomes)
+write(prefix .. 'verdicts', verdicts)
+if next(passed) then
+  redis.call('HSET', node_key, 'pending', '1')
+  write(prefix .. 'undecided', passed)
+end
 for region, found in pairs(tables) do
   write_heads(region, found)
 end

@@ -93,6 +93,9 @@ _LINKS, _EGRESS, _HEADS = "gamecast:{*}:link:*", "gamecast:{*}:egress:*", "gamec
 _VALUES = "gamecast:{*}:values:*"
 _KEYS = (f"(+hget +hset +hmget +hlen +hdel ~{_HEADS} ~gamecast:{{*}}:keyed)", f"(+hset +hdel %W~{_VALUES})")
 """The heads of keys, which publishing compares and sets, and the values, which it sets."""
+_DECIDING = tuple(f"~gamecast:{{*}}:{name}" for name in ("pending:*", "undecided", "verdicts", "outcomes"))
+_LATER = (f"(+hget +hmget +hset +hdel +hgetall +exists {' '.join(_DECIDING)})",)
+"""What several nodes decide of events of several regions, one after the other."""
 _PRESENCE = (
     f"~{ControlKeys.present}",
     f"(+zadd +zrem +zscore +zrangebyscore ~{ControlKeys.present})",
@@ -118,7 +121,7 @@ _PUBLISHER = (
         *_WRITING,
         *_STEPPING,
     ),
-    *(*_DOUBTING, *_PROBING, *_ROWS, *_PUSHING, *_KEYS, _UPDATES, *_PRESENCE),
+    *(*_DOUBTING, *_PROBING, *_ROWS, *_PUSHING, *_KEYS, *_LATER, _UPDATES, *_PRESENCE),
 )
 
 ROLES: dict[str, tuple[str, ...]] = {
@@ -129,8 +132,7 @@ ROLES: dict[str, tuple[str, ...]] = {
     # Carries frames over links.
     "relay": (
         *(*_CONNECTING, *_calling(STEP), *_NEWS, *_STEP_KEYS, *_STEPPING, *_PUSHING, *_READING),
-        *_DOUBTING,
-        f"~{_LINKS}",
+        *(*_DOUBTING, *_KEYS, *_LATER, f"~{_LINKS}"),
     ),
     # A game server that stores, for all gateways, used tokens and the answers to publishes, and that may read
     # everything for its metrics.

@@ -42,6 +42,9 @@ REQUEST_S_MIN = 1.0
 too busy to read it."""
 
 
+_EARLY = frozenset({Verdict.WAIT, Verdict.PENDING})
+
+
 class Host(Protocol):
     """What carries out a session's effects."""
 
@@ -205,7 +208,7 @@ class NodeService:
         self._health.mark_up(self._way)
         self._host.carry_out(self._session.answered(self._node, answers))
         self._host.watch_stale()
-        self._is_early = Verdict.WAIT in [answer.verdict for answer in answers]
+        self._is_early = not _EARLY.isdisjoint([answer.verdict for answer in answers])
         self._is_busy = sum([frame.count for frame in frames]) >= LINGER_FROM_EVENTS
 
     def _end(self, error: Exception) -> None:

@@ -97,10 +97,10 @@ class _Unbundling(Node):
         copies: Sequence[tuple[InstalledStep, StampedFrame]],
         ends: Any,
         late: Sequence[StampedFrame] = (),
-        refused: bytes = b"",
+        said: bytes = b"",
     ) -> None:
         for copy in copies:
-            super()._pass_on([copy], ends, late, refused)
+            super()._pass_on([copy], ends, late, said)
 
 
 class NodeActor:

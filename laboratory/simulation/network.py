@@ -18,7 +18,7 @@ from sequencing.expected import observers
 from sequencing.frames import CARRIES_EVENTS, LinkedFrame, PublishedFrame, decode_body
 from sequencing.joint import regions_in
 from sequencing.keyed import NO_EXTRAS, Extras
-from sequencing.landing import firsts_of, frame_of
+from sequencing.landing import frame_of, which
 from sequencing.manager import components
 from sequencing.membership import Membership
 from sequencing.node import Answer, Node, Outcome, TransferAnswer, Verdict
@@ -160,13 +160,16 @@ class Network:
         for frame, answer in zip(frames, answers, strict=True):
             if answer.verdict is Verdict.OK and frame.kind in CARRIES_EVENTS and 0 not in answer.numbers:
                 epoch, *lasts = answer.numbers
-                for part, ((region, _), last) in enumerate(zip(frame.parts, lasts, strict=True)):
-                    self.drawn.setdefault((region, epoch), {})[last] = tuple(events_in(frame.body))
-                    if frame.extras is not NO_EXTRAS:
-                        conditions = tuple(each for each in frame.extras.conditions if each.part == part)
-                        extras = replace(frame.extras, conditions=conditions)
-                        self.keyed.append(KeyedFrame(region, epoch, last - frame.count + 1, extras))
+                self._note(frame, epoch, lasts)
         return self._answered(node, answers)
+
+    def _note(self, frame: PublishedFrame, epoch: int, lasts: Sequence[int]) -> None:
+        for part, ((region, _), last) in enumerate(zip(frame.parts, lasts, strict=True)):
+            self.drawn.setdefault((region, epoch), {})[last] = tuple(events_in(frame.body))
+            if frame.extras is not NO_EXTRAS:
+                conditions = tuple(each for each in frame.extras.conditions if each.part == part)
+                extras = replace(frame.extras, conditions=conditions)
+                self.keyed.append(KeyedFrame(region, epoch, last - frame.count + 1, extras))
 
     def transfer(self, node: str, source: str, frames: Sequence[LinkedFrame]) -> TransferAnswer | None:
         """Hand frames of a link to a node; None: see `publish`.
@@ -174,7 +177,13 @@ class Network:
         It may decide events of several regions: then these have all their numbers.
         """
         machine, decided = self.machines[node], dict[tuple[str, str], Outcome]()
-        landing = [frame_of(linked.frame) for linked in frames if linked.is_undecided]
+        landing = [
+            replace(frame_of(linked.frame), extras=Extras.decode(linked.said))
+            if linked.said[:1] == b"["
+            else frame_of(linked.frame)
+            for linked in frames
+            if linked.is_undecided
+        ]
         for frame in landing:
             if (known := machine.outcomes.get((frame.region, frame.publisher))) is not None:
                 decided[frame.region, frame.publisher] = known
@@ -182,12 +191,11 @@ class Network:
         for frame in landing:
             key = frame.region, frame.publisher
             found = machine.outcomes.get(key)
-            if found is not None and found != decided.get(key) and found.firsts == firsts_of(frame):
+            if found is not None and found != decided.get(key) and found.which == which(frame):
                 decided[key] = found
                 if found.answer.verdict is Verdict.OK:
                     epoch, *lasts = found.answer.numbers
-                    for (region, _), last in zip(frame.parts, lasts, strict=True):
-                        self.drawn.setdefault((region, epoch), {})[last] = tuple(events_in(frame.body))
+                    self._note(frame, epoch, lasts)
         return self._answered(node, answer)
 
     def _answered(self, node: str, answer: T) -> T | None:
@@ -278,14 +286,26 @@ class Network:
 
     def _relay(self, source: str, target: str) -> Task:
         read_from = self.machines[source]
-        relay, plan = Relay(RELAY_FRAMES_MAX), self.first_plan
+        relay, plan, is_new = Relay(RELAY_FRAMES_MAX), self.first_plan, True
         while True:
             here, there = plan.link_end(source), plan.link_end(target)
             try:
+                relay.awaits_verdicts |= is_new
+                if relay.awaits_verdicts:
+                    yield from self._judge(source, target, plan, relay)
+                    is_new = False
                 read = partial(_read_link, read_from, there, relay.after, relay.frames_max)
-                frames = relay.read((yield self.at(source, plan.runs, read, 200)))
+                if relay.awaits_verdicts:
+                    [found] = yield self.at(source, plan.runs, partial(_at_once, read))
+                    if not found:
+                        yield Sleep(2)
+                        continue
+                else:
+                    found = yield self.at(source, plan.runs, read, 200)
+                frames = relay.read(found)
                 if self.is_copied:
                     yield self.at(source, plan.runs, lambda: None if source in self.lagging else True)
+                relay.awaits_verdicts |= any(linked.names_keys for linked in frames)
                 answer = yield self.at(target, plan.runs, partial(self.transfer, target, here, frames))
                 accepted = relay.answered(answer)
                 if accepted is not None:
@@ -297,7 +317,21 @@ class Network:
                 yield Sleep(self.engine.random.random() * 2)
                 news = yield from self._newest_plan()
                 if news is not None and news.runs != plan.runs:
-                    relay, plan = Relay(RELAY_FRAMES_MAX), news
+                    relay, plan, is_new = Relay(RELAY_FRAMES_MAX), news, True
+
+    def _judge(self, source: str, target: str, plan: Plan, relay: Relay) -> Steps:
+        """As `RelayTask._judge`."""
+        here, there = plan.link_end(source), plan.link_end(target)
+        nodes = self.machines[source], self.machines[target]
+        [verdicts] = yield self.at(target, plan.runs, lambda: [nodes[1].verdicts(here)])
+        [passing] = yield self.at(source, plan.runs, lambda: [nodes[0].undecided()])
+        awaited = {of for of, each in passing.items() if each.target == there}
+        known = {of: verdict for of, verdict in verdicts.items() if of in awaited}
+        if known:
+            yield self.at(source, plan.runs, partial(_done, nodes[0].resolve, known))
+        if verdicts:
+            yield self.at(target, plan.runs, partial(_done, nodes[1].settle, verdicts))
+        relay.awaits_verdicts = len(known) < len(awaited)
 
     def _newest_plan(self) -> Steps:
         """Return the plan that was announced last, None when that cannot be known now."""
@@ -316,6 +350,15 @@ def events_in(body: bytes) -> list[str]:
 def _read_link(machine: Node, target: str, after: int, frames_max: int) -> list[LinkedFrame] | None:
     link = machine.links.get(target, [])
     return [linked for linked in link if linked.sequence > after][:frames_max] or None
+
+
+def _at_once(read: Callable[[], list[LinkedFrame] | None]) -> list[list[LinkedFrame]]:
+    return [read() or []]
+
+
+def _done(do: Callable[[Any], None], what: Any) -> bool:
+    do(what)
+    return True
 
 
 def _acknowledge(machine: Node, target: str, accepted: int) -> bool:

@@ -340,7 +340,7 @@ class _Life:
                 continue
             lone = self.session.answered_lone(node, answers[0]) if len(answers) == 1 else None
             self._carry_out(Effects(resolve=[lone]) if lone is not None else self.session.answered(node, answers))
-            if any(answer.verdict in ("wait", "landing") for answer in answers):
+            if any(answer.verdict in ("wait", "landing", "pending") for answer in answers):
                 yield Sleep(2)
             self.session.ask_again(node)
 
@@ -499,7 +499,11 @@ class _Life:
             if isinstance(item, Standing):
                 for region, (position, snapshot) in item.snapshots.items():
                     heads = {key: value.position for key, value in snapshot.values.items()}
-                    diary.states.append(State(len(diary.deliveries), region, position, heads, bool(snapshot.lost)))
+                    diary.states.append(
+                        State(
+                            len(diary.deliveries), region, position, heads, bool(snapshot.lost or snapshot.lacks_some)
+                        )
+                    )
                     self.had.miss(region, position)
                     self.passed[region] = position
             elif isinstance(item, Missing):

@@ -34,6 +34,7 @@ from sequencing.keyed import (
 from sequencing.keyspace import NodeKeys, keyspace
 from sequencing.landing import asking
 from sequencing.node import Answer, Node, Opening, Verdict
+from sequencing.pending import Judgement
 from sequencing.plan import Atom, AtomId, Plan
 
 REGIONS = ("forest", "river", "höhle 7", "%d {x}")
@@ -108,6 +109,15 @@ class BeginAny:
 @dataclass(frozen=True)
 class BeginNoMore:
     node: str
+
+
+@dataclass(frozen=True)
+class Resolve:
+    """Decide frames with keys that have passed a node, those of which another knows, or all."""
+
+    node: str
+    judged_by: str
+    judgement: Judgement | int
 
 
 @dataclass(frozen=True)
@@ -282,7 +292,7 @@ def borders(draw: st.DrawFn) -> list[Any]:
     epoch, nexts = 1, dict.fromkeys(((region, publisher) for region in BORDERS for publisher in PUBLISHERS), 1)
     found: list[Any] = [Install(Plan(1, 1, "overlap", dict.fromkeys(NODES, ""), BORDERS, atoms))]
     for _ in range(draw(st.integers(5, 40))):
-        kind, publisher = draw(st.integers(0, 11)), draw(st.sampled_from(PUBLISHERS[:3]))
+        kind, publisher = draw(st.integers(0, 12)), draw(st.sampled_from(PUBLISHERS[:3]))
         count, incarnation = draw(st.sampled_from((1, 1, 2))), draw(st.sampled_from((1, 1, 1, 1, 2)))
         if kind < 5:
             lead, *others = draw(st.sampled_from(SETS)) if kind else (draw(st.sampled_from(list(BORDERS))),)
@@ -293,9 +303,18 @@ def borders(draw: st.DrawFn) -> list[Any]:
             entry = min(BORDERS[region][0] for region in (lead, *others)) if draw(st.integers(0, 7)) else "n2"
             regions = enumerate((lead, *others))
             elsewhere = tuple((n, BORDERS[region][0]) for n, region in regions if BORDERS[region][0] != entry)
-            extras = Extras(also=also, elsewhere=elsewhere)
-            kinds = (FrameKind.JOINT, extras) if also else (FrameKind.EVENTS, NO_EXTRAS)
-            frame = PublishedFrame(lead, epoch, *of_publisher, draw(bodies), *kinds)
+            body = draw(bodies)
+            said = draw(extras(count, len(body), also))
+            if draw(st.booleans()):
+                named = Named(0, "door", draw(st.integers(0, 3)) == 0, 0, len(body), "0 0")
+                door = Condition("door", draw(heads), draw(st.integers(0, len(also))))
+                said = Extras((named,), (door,) if draw(st.integers(0, 2)) == 0 else (), also)
+            if elsewhere and also:
+                away = sorted(elsewhere, key=lambda each: each[1])
+                said = replace(said, elsewhere=tuple(away), way=("n1", "n2", "n3"), also=also)
+            frame = PublishedFrame(
+                *(lead, epoch, *of_publisher, body, FrameKind.JOINT if also else FrameKind.EVENTS), extras=said
+            )
             found.append(Publish(entry, (frame,)))
             if draw(st.booleans()):
                 nexts.update(
@@ -311,6 +330,10 @@ def borders(draw: st.DrawFn) -> list[Any]:
             moved = {region: (1 if draw(st.booleans()) else 0) for region in BORDERS}
             closing = tuple((region, epoch - 1 if stays else 0) for region, stays in moved.items())
             found.append(Prepare(Plan(epoch, 1, "overlap", dict.fromkeys(NODES, ""), BORDERS, ()), closing))
+        elif kind == 12:
+            node, judge = draw(st.sampled_from((("n1", "n2"), ("n2", "n3"), ("n1", "n1"))))
+            judgements: tuple[Judgement | int, ...] = (Judgement.OK, Judgement.NO, epoch)
+            found.append(Resolve(node, judge, draw(st.sampled_from(judgements))))
         elif kind == 10:
             region = draw(st.sampled_from(list(BORDERS)))
             found.append(Close(BORDERS[region][0], ((region, epoch, epoch + 1),)))
@@ -418,6 +441,18 @@ async def play(script: Sequence[Any], url: str) -> None:
             elif isinstance(action, BeginNoMore):
                 machines[action.node].begin_no_more()
                 assert await scripts[action.node].begin_no_more(2) == machines[action.node].begun(2)
+            elif isinstance(action, Resolve):
+                here = machines[action.node].undecided()
+                assert await scripts[action.node].undecided() == here
+                judged: dict[str, Judgement | int] = dict(machines[action.judged_by].verdicts(action.node))
+                assert await scripts[action.judged_by].verdicts(action.node) == judged
+                if action.node == action.judged_by:
+                    judged = dict.fromkeys(here, action.judgement)
+                machines[action.node].resolve(judged)
+                if judged:
+                    await scripts[action.node].resolve(judged)
+                    machines[action.judged_by].settle(judged)
+                    await scripts[action.judged_by].settle(judged)
             elif isinstance(action, Publish):
                 expected = machines[action.node].publish(action.frames)
                 if runs_backwards(machines[action.node]):

@@ -70,6 +70,7 @@ ROOMS = {
         "sequencing.everywhere",
         "sequencing.followed",
         "sequencing.landing",
+        "sequencing.pending",
         "sequencing.lanes",
         "sequencing.listing",
         "sequencing.ordering",

@@ -246,9 +246,9 @@ def test_an_outcome_is_of_one_frame_and_asking_changes_nothing() -> None:
     assert there["n2"].publish([question]) == [LANDING]
     carry(there)
     assert there["n2"].publish([question]) == [Answer(OK, (1, 1, 1))]
-    other = PublishedFrame("a", 1, "p", 1, 2, 1, b"2 2", FrameKind.ASK)
+    other = PublishedFrame("a", 1, "p", 1, 2, 1, b"2 a\n2 b", FrameKind.ASK)
     assert there["n2"].publish([other]) == [LANDING]
-    newer = PublishedFrame("a", 1, "p", 0, 1, 1, b"1 1", FrameKind.ASK)
+    newer = PublishedFrame("a", 1, "p", 0, 1, 1, b"1 a\n1 b", FrameKind.ASK)
     assert there["n2"].publish([newer]) == [Answer(Verdict.FENCED, (1,))]
     there["n2"].forget_publishers([("a", "p")], 4)
     assert there["n2"].publish([question]) == [Answer(Verdict.FORGOTTEN, (4,))]
