@@ -1,0 +1,98 @@
+"""Handovers over the borders of three nodes, each of which numbers its own regions."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+import gamecast
+from adapters.embedded.network import EmbeddedNetwork
+from adapters.redis.leadercontrol import LeaderControl
+from adapters.redis.node import RedisNode
+from gamecast import Client, Conflict, Event
+from sequencing import joint
+from tests.patience import patience
+
+COLUMNS = 6
+ROWS = 4
+
+
+def cell(column: int, row: int) -> str:
+    return f"cell:{column}:{row}"
+
+
+@pytest.fixture
+async def servers(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[list[Client]]:
+    """Three servers of two columns each, which also follow the columns beside theirs."""
+    monkeypatch.setattr(joint, "TOGETHER", False)
+    async with AsyncExitStack() as stack:
+        network = EmbeddedNetwork("embedded://?nodes=3", ordering="acyclic", retention_events=10_000)
+        await network.open()
+        stack.push_async_callback(network.close)
+        network.stand(LeaderControl(network.url))
+        found = [await stack.enter_async_context(gamecast.connect(network.url, name=f"s{n}")) for n in range(3)]
+        for number, client in enumerate(found):
+            columns = range(max(0, 2 * number - 1), min(COLUMNS, 2 * number + 3))
+            await client.subscribe(*(cell(column, row) for column in columns for row in range(ROWS)))
+        yield found
+
+
+async def walk(client: Client, row: int, *, forth: bool) -> list[tuple[str, ...]]:
+    """Hand an entity on from column to column, under conditions in both regions; return where each step was."""
+    columns = range(COLUMNS) if forth else range(COLUMNS - 1, -1, -1)
+    key, steps = f"troll {row}", list[tuple[str, ...]]()
+    taken = await client.publish(cell(columns[0], row), [row, columns[0]], key=key, only_if=None)
+    at = taken.position
+    for left, right in pairwise(columns):
+        regions = cell(left, row), cell(right, row)
+        moved = await client.publish(
+            regions, [row, right], key=key, only_if={(regions[0], key): at, (regions[1], key): None}
+        )
+        steps.append(tuple(moved.positions[region] for region in regions))
+        with pytest.raises(Conflict):
+            await client.publish(
+                regions, {"again": True}, key=key, only_if={(regions[0], key): at, (regions[1], key): None}
+            )
+        at = moved.positions[regions[1]]
+    return steps
+
+
+async def events_of(client: Client, wanted: int) -> list[Any]:
+    found: list[Any] = []
+    async with patience(30):
+        while len(found) < wanted:
+            item = await anext(client)
+            assert isinstance(item, Event), item
+            found.append(item.payload)
+    return found
+
+
+async def test_entities_walk_over_all_borders_in_both_directions_and_everybody_sees_one_order(
+    servers: list[Client],
+) -> None:
+    borders = [(cell(left, row), cell(right, row)) for row in range(ROWS) for left, right in pairwise(range(COLUMNS))]
+    await servers[0].declare_joint(borders)
+    await asyncio.gather(*(walk(servers[row % 3], row, forth=row % 2 == 0) for row in range(ROWS)))
+    plan = await servers[0].plan()
+    assert plan is not None
+    entries = {plan.paths[region][0] for region in plan.paths}
+    assert len(entries) == 3, "each node has regions that begin there"
+    apart = [name for name in plan.joint if len({plan.paths[region][0] for region in joint.regions_in(name)}) > 1]
+    assert apart
+    async with patience(10):
+        for name, url in plan.nodes.items():
+            node = RedisNode(name, url or servers[0].url)
+            while await node.undecided() or await node.verdicts("n1") or await node.verdicts("n2"):  # noqa: ASYNC110 - the relays act
+                await asyncio.sleep(0.01)
+            await node.close()
+    # Steps over the borders that a server sees, and entities that appear in its first or last column.
+    orders = [await events_of(client, wanted) for client, wanted in zip(servers, (14, 20, 14), strict=True)]
+    for one, other in ((0, 1), (1, 2)):
+        common = [event for event in orders[one] if event in orders[other]]
+        assert common == [event for event in orders[other] if event in orders[one]]
+        assert len(common) == 3 * ROWS
