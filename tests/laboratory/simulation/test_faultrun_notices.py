@@ -23,7 +23,7 @@ MUTATE = Path(__file__).resolve().parents[2] / "simulation" / "mutate.py"
 
 
 def test_the_runs_have_faults_of_every_kind() -> None:
-    outcomes = [run_faults(Scenario.of(seed)) for seed in range(200)]
+    outcomes = [run_faults(Scenario.of(seed)) for seed in range(240)]
     for what in ("published", "deliveries", "epochs", "joins", "faults"):
         assert sum(getattr(outcome, what) for outcome in outcomes) >= 60, what
     for what in ("gaps", "sweeps"):
