@@ -148,6 +148,7 @@ class RedisConnection:
         self._wire: Wire | None = None
         self._closed = 0
         """How often it was closed."""
+        self._is_over = False
         self._has_run: set[Script] = set()
         """The scripts that a fixed server has run by EVALSHA since the connection was opened."""
         self._shas: dict[Script, str] = {}
@@ -399,9 +400,10 @@ class RedisConnection:
         """
         return info.get("run_id" if self._places is None else "master_replid", "")
 
-    async def close(self) -> None:
-        """Close the socket, also one that is being opened; a later call opens a new one."""
+    async def close(self, *, for_good: bool = False) -> None:
+        """Close the socket, also one that is being opened; a later call opens a new one, unless it is ``for_good``."""
         self._closed += 1
+        self._is_over = self._is_over or for_good
         self._deadline.close()
         await self._drop()
 
@@ -414,6 +416,8 @@ class RedisConnection:
         self.opened += 1
         self._was_taken = False
         closed = self._closed
+        if self._is_over:
+            raise exceptions.ConnectionError("the connection was closed here")
         await self._drop()
         if self._places is None:
             await self._connection.connect()

@@ -313,9 +313,9 @@ class RedisControl:
         if (epoch, version) < (known.epoch, known.version):
             raise NetworkRestarted(network_restarted_message(self.where))
 
-    async def close(self) -> None:
-        """Release the connection."""
-        await self._connection.close()
+    async def close(self, *, for_good: bool = False) -> None:
+        """Release the connection; see `RedisConnection.close`."""
+        await self._connection.close(for_good=for_good)
 
     def _in_turn(self, turn: Turn) -> Pipeline:
         async def pipeline(commands: Sequence[tuple[Any, ...]]) -> Sequence[Any]:

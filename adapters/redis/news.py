@@ -138,7 +138,7 @@ class News:
         """Stop."""
         self._closing = True
         self._wake()
-        await self._control.close()
+        await self._control.close(for_good=True)  # else what reads, of several requests, may open it again for the next
         await self._task
 
     async def _run(self) -> None:

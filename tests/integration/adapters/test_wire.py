@@ -172,6 +172,16 @@ async def test_a_server_of_http_is_refused_as_no_redis() -> None:
             await gamecast.connect(f"redis://127.0.0.1:{port}", name="a").open()
 
 
+async def test_what_is_closed_for_good_is_not_opened_again(shared_redis: EmbeddedServer) -> None:
+    connection = RedisConnection(shared_redis.url)
+    await connection.call("PING")
+    await connection.close()
+    assert await connection.call("PING") == b"PONG"
+    await connection.close(for_good=True)
+    with pytest.raises(NetworkError, match="closed here"):
+        await connection.call("PING")
+
+
 @pytest.mark.parametrize("rounds", range(1, 7))
 async def test_what_is_opened_while_it_is_closed_is_closed(shared_redis: EmbeddedServer, rounds: int) -> None:
     connection = RedisConnection(shared_redis.url)
