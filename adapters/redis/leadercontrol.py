@@ -253,10 +253,10 @@ class LeaderControl(RedisControl):
         async with self._using:
             await self._lead("resign", token)
 
-    async def close(self) -> None:
+    async def close(self, *, for_good: bool = False) -> None:
         """Release the connections."""
         await self._waiting.close()
-        await super().close()
+        await super().close(for_good=for_good)
 
     async def register_node(self, name: str, url: str, *, may_lose: bool = False) -> None:
         """Register a sequencing node, whose server is at ``url`` (empty: the control Redis); the next plans use it.
