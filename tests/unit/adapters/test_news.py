@@ -71,7 +71,7 @@ class Announcing:
     async def ping(self) -> None:
         pass
 
-    async def close(self) -> None:
+    async def close(self, *, for_good: bool = False) -> None:
         self._closed = True
         self._more.set()
 
