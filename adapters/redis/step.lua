@@ -1126,7 +1126,9 @@ local function land(frame, passing)
     lasts = table.concat(lasts, ' ')
     local answer = refused == '' and 'ok ' .. frame.epoch .. ' ' .. lasts or refused .. '\n' .. lasts
     outcomes[frame.outcome] = frame.which .. answer
-    verdicts[frame.id] = frame.is_keyed and source .. (refused == '' and '\nok' or '\nno') or nil
+    if frame.is_keyed then
+      verdicts[frame.id] = source .. (refused == '' and '\nok' or '\nno')
+    end
   elseif frame.is_keyed then
     note_passing(frame.id, source, begun, frame, passing)
   end
