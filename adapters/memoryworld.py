@@ -483,7 +483,8 @@ class MemoryNodeOperator:
     async def forget_publishers(self, plan: Plan, upto: int, living: AbstractSet[str]) -> None:
         """See `NodeOperator.forget_publishers`."""
         for node in self._world.nodes.values():
-            node.forget_publishers([each for each in node.accepted_of if each[1] not in living], upto)
+            known = {*node.accepted_of, *node.outcomes}
+            node.forget_publishers([each for each in known if each[1] not in living], upto)
 
     async def close(self) -> None:
         """See `NodeOperator.close`."""

@@ -87,7 +87,8 @@ def enter_together(plan: Plan, regions: Collection[str]) -> bool:
 def _has_lead(plan: Plan, regions: Collection[str]) -> bool:
     if len({plan.epoch_of(region) for region in regions}) > 1:
         return False
-    return len(way_of(plan.paths, regions)) == 1 or (not joint.TOGETHER and bool(way_of(plan.paths, regions)))
+    way = way_of(plan.paths, regions)
+    return len(way) == 1 or (bool(way) and not joint.TOGETHER)
 
 
 def _apart(plan: Plan, membership: Membership) -> str | None:

@@ -115,19 +115,19 @@ local function open(region, epoch, from, to, keys, lost)
   end
 end
 
+-- Drops the fields of a hash in whose values a pattern finds a link's end.
+local function forget_ending(key, pattern, link_end)
+  local rows = redis.call('HGETALL', key)
+  for i = 1, #rows, 2 do
+    if string.match(rows[i + 1], pattern) == link_end then
+      redis.call('HDEL', key, rows[i])
+    end
+  end
+end
+
 local function forget_link(link_end)
-  local verdicts = redis.call('HGETALL', prefix .. 'verdicts')
-  for i = 1, #verdicts, 2 do
-    if string.match(verdicts[i + 1], '^[^\n]*') == link_end then
-      redis.call('HDEL', prefix .. 'verdicts', verdicts[i])
-    end
-  end
-  local undecided = redis.call('HGETALL', prefix .. 'undecided')
-  for i = 1, #undecided, 2 do
-    if string.match(undecided[i + 1], '^[^\n]*\n([^\n]*)') == link_end then
-      redis.call('HDEL', prefix .. 'undecided', undecided[i])
-    end
-  end
+  forget_ending(prefix .. 'verdicts', '^[^\n]*', link_end)
+  forget_ending(prefix .. 'undecided', '^[^\n]*\n([^\n]*)', link_end)
   redis.call('DEL', prefix .. 'link:' .. link_end)
   redis.call('HDEL', counters_key, 'o ' .. link_end, 'i ' .. link_end)
 end

@@ -315,17 +315,20 @@ local function written(write)
     .. write.of .. (write.value or '')
 end
 
+-- The link that a frame came by, and the regions in which its writes are pending here.
+local function read_where(text)
+  local link, regions = string.match(text, '^(.-)\n.-\n[^\n]*(.*)$')
+  return link, string.gmatch(regions, '\n([^\n]*)')
+end
+
 local function read_passing(frames_asked)
   passing_of = read(prefix .. 'undecided', frames_asked)
   for _, text in pairs(passing_of) do
-    local at = 0
-    for region in string.gmatch(text .. '\n', '(.-)\n') do
-      at = at + 1
-      if at > 3 then
-        local found, all = keys_of(region), redis.call('HGETALL', prefix .. 'pending:' .. region)
-        for i = 1, #all, 2 do
-          found.pending[all[i]], found.asked[all[i]] = all[i + 1], true
-        end
+    local _, regions = read_where(text)
+    for region in regions do
+      local found, all = keys_of(region), redis.call('HGETALL', prefix .. 'pending:' .. region)
+      for i = 1, #all, 2 do
+        found.pending[all[i]], found.asked[all[i]] = all[i + 1], true
       end
     end
   end
@@ -783,11 +786,14 @@ local function append(key, frame, stamped)
 end
 
 local function send(target, frame, region, last, stamped, said)
-  local words = { 'r', region, 'e', frame.epoch, 'n', last, 'm', frame.meta, 's', stamped, 'b', frame.body }
+  local key, id = prefix .. 'link:' .. target, draw('o ' .. target, 1) .. '-0'
   if said then
-    words[13], words[14] = 'x', said
+    redis.call('XADD', key, id, 'r', region, 'e', frame.epoch, 'n', last, 'm', frame.meta, 's', stamped,
+      'b', frame.body, 'x', said)
+  else -- nearly always: without a table to make and to unpack
+    redis.call('XADD', key, id, 'r', region, 'e', frame.epoch, 'n', last, 'm', frame.meta, 's', stamped,
+      'b', frame.body)
   end
-  redis.call('XADD', prefix .. 'link:' .. target, draw('o ' .. target, 1) .. '-0', unpack(words))
 end
 
 local function pass_on(step, frame)
@@ -1183,13 +1189,9 @@ local function resolve(of, judgement)
     return
   end
   passing_of[of] = nil
-  local at, link = 0, nil
-  for line in string.gmatch(text .. '\n', '(.-)\n') do
-    at = at + 1
-    link = link or line
-    if at > 3 then
-      resolve_in(line, of, judgement)
-    end
+  local link, regions = read_where(text)
+  for region in regions do
+    resolve_in(region, of, judgement)
   end
   redis.call('HDEL', prefix .. 'undecided', of)
   if link ~= '' and not string.find(judgement, 'lost', 1, true) then
