@@ -9,11 +9,10 @@ import networkx as nx
 import numpy as np
 
 from placement.candidates import SEARCH_WORK_MAX, Candidate, candidates
-from placement.joint import entering_together, groups_of, with_leads
+from placement.joint import with_leads
 from placement.objective import objective_for, region_rates
 from placement.report import PlanReport, report
 from placement.world import World
-from sequencing import joint
 from sequencing.arrangement import Arrangement, meetings
 from sequencing.errors import PlanError
 from sequencing.membership import Membership
@@ -81,10 +80,7 @@ def make_plan_and_report(
     world = World(meetings(membership, ordering), by_region, objective, len(nodes))
     tried = list(candidates(world, work_max=search_work_max, is_urgent=is_urgent))
     if membership.joint:
-        if joint.TOGETHER:
-            tried = list(entering_together(world, tried, groups_of(membership, world.wanted.classes)))
-        else:
-            tried = list(with_leads(world, tried, membership))
+        tried = list(with_leads(world, tried, membership))
     best = best_of(tried)
     plan, loads = build(membership, world, best, nodes, epoch=epoch, first_atom=first_atom, ordering=ordering)
     return plan, report(world, membership.regions, tried, best, loads)

@@ -29,7 +29,6 @@ import networkx as nx
 import numpy as np
 from scipy import sparse
 
-from sequencing import joint
 from sequencing.errors import PlanError
 from sequencing.joint import regions_in, way_of
 from sequencing.membership import Membership
@@ -78,7 +77,7 @@ def can_follow_all(plan: Plan, regions: frozenset[str]) -> bool:
     return len(ordered) == left
 
 
-def enter_together(plan: Plan, regions: Collection[str]) -> bool:
+def can_be_joint(plan: Plan, regions: Collection[str]) -> bool:
     """Return whether a sound plan satisfies C4 and C5 for events that are in all of some regions at once."""
     is_there = all(region in plan.paths for region in regions)
     return is_there and _has_lead(plan, regions) and can_follow_all(plan, frozenset(regions))
@@ -87,8 +86,7 @@ def enter_together(plan: Plan, regions: Collection[str]) -> bool:
 def _has_lead(plan: Plan, regions: Collection[str]) -> bool:
     if len({plan.epoch_of(region) for region in regions}) > 1:
         return False
-    way = way_of(plan.paths, regions)
-    return len(way) == 1 or (bool(way) and not joint.TOGETHER)
+    return bool(way_of(plan.paths, regions))
 
 
 def _apart(plan: Plan, membership: Membership) -> str | None:

@@ -25,9 +25,6 @@ from sequencing.names import check_region
 SET_REGIONS_MAX = 64
 """The most regions that an event may have."""
 
-TOGETHER = True
-"""Whether plans have all regions of a set enter at one node: as long as keys are not decided on the way."""
-
 _BETWEEN = "\n"
 
 

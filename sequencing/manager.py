@@ -29,7 +29,7 @@ from itertools import chain
 import networkx as nx
 
 from sequencing.changes import Changes, changes_asked
-from sequencing.conditions import can_follow_all, enter_together, require_sound, violations
+from sequencing.conditions import can_be_joint, can_follow_all, require_sound, violations
 from sequencing.errors import PlanError
 from sequencing.expected import observers, orders_all
 from sequencing.joint import regions_in
@@ -193,7 +193,7 @@ def _is_elsewhere(plan: Plan, proposed: Plan, region: str) -> bool:
 
 def sets_apart(plan: Plan, sets: Iterable[str]) -> frozenset[str]:
     """Return those of some sets of which no event can be in all regions, as the plan is."""
-    return frozenset(name for name in sets if not enter_together(plan, regions_in(name)))
+    return frozenset(name for name in sets if not can_be_joint(plan, regions_in(name)))
 
 
 def _are_ordered(plan: Plan, members: Members, moving: Iterable[str], expected: Collection[Pair]) -> bool:

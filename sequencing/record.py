@@ -16,7 +16,7 @@ Members = Mapping[str, frozenset[str]]
 Pair = tuple[str, str]
 """Two regions, sorted."""
 
-WIRE = 7
+WIRE = 8
 """The wire version of frames and plans. Before 2, nodes did not number frames: atoms ordered those of one node. Before
 3, the plan of a network of one node listed its regions. Before 4, each plan was announced as a whole."""
 

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-import networkx as nx
-
-from sequencing import joint
 from sequencing.arrangement import meetings
-from sequencing.joint import regions_in
 from sequencing.membership import Membership
 from sequencing.plan import Atom, AtomId, Ordering, Plan
 
@@ -27,8 +23,8 @@ def plan_along(
     """Return a plan in which the number-th pair of classes (or of twins) meets at ``place(number)`` of the line.
 
     ``others``: further places that a region passes, at least one for a region that meets no other; ``keeps_needless``:
-    whether to keep an atom whose regions end at one node. Each path is an interval, so C1–C4 hold; and C5, as regions
-    that events are in at once begin where the first of them does.
+    whether to keep an atom whose regions end at one node. Each path is an interval, so C1–C4 hold, and C5: of two
+    regions that meet, the path of the one that begins earlier passes where the other begins.
     """
     wanted, names = meetings(membership, ordering), membership.regions
     regions_of = [tuple(names[region] for region in member.tolist()) for member in wanted.classes.members]
@@ -39,13 +35,6 @@ def plan_along(
     for regions, at in zip(met, place_of, strict=True):
         for region in regions:
             passed[region].append(at)
-    chained: nx.Graph[str] = nx.Graph()
-    for name in membership.joint if joint.TOGETHER else ():
-        nx.add_path(chained, regions_in(name))
-    for group in nx.connected_components(chained):
-        first = min(min(passed[region]) for region in group)
-        for region in group:
-            passed[region].append(first)
     paths = {
         region: tuple(line[min(places, default=0) : max(places, default=0) + 1]) for region, places in passed.items()
     }

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from itertools import combinations, pairwise
-from unittest.mock import patch
 
 import numpy as np
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-import sequencing.joint
 from placement.cutting import cut
 from placement.planner import make_plan
 from sequencing.conditions import can_follow_all, violations
@@ -76,28 +74,14 @@ def test_every_plan_is_sound_and_comes_back_from_its_json(
 
 @given(memberships, networks, st.lists(st.frozensets(st.sampled_from("abcdefgxy"), min_size=2, max_size=3), max_size=3))
 @settings(max_examples=300, deadline=None)
-def test_regions_that_events_are_in_at_once_enter_together(
-    membership: Membership, nodes: dict[str, str], sets: list[frozenset[str]]
-) -> None:
-    observed = {**membership.regions_of, **{f"set {number}": regions for number, regions in enumerate(sets)}}
-    joint = Membership.of(observed, membership.known_regions, frozenset(map(set_name, sets)))
-    for is_urgent in (False, True):
-        plan = make_plan(joint, nodes, is_urgent=is_urgent, search_work_max=2_000)
-        assert violations(plan, joint) == {}
-        assert all(len({plan.paths[region][0] for region in regions}) == 1 for regions in sets)
-
-
-@given(memberships, networks, st.lists(st.frozensets(st.sampled_from("abcdefgxy"), min_size=2, max_size=3), max_size=3))
-@settings(max_examples=300, deadline=None)
 def test_of_regions_that_events_are_in_at_once_one_leads(
     membership: Membership, nodes: dict[str, str], sets: list[frozenset[str]]
 ) -> None:
     observed = {**membership.regions_of, **{f"set {number}": regions for number, regions in enumerate(sets)}}
     together = Membership.of(observed, membership.known_regions, frozenset(map(set_name, sets)))
-    with patch.object(sequencing.joint, "TOGETHER", new=False):
-        for is_urgent in (False, True):
-            plan = make_plan(together, nodes, is_urgent=is_urgent, search_work_max=2_000)
-            assert violations(plan, together) == {}
+    for is_urgent in (False, True):
+        plan = make_plan(together, nodes, is_urgent=is_urgent, search_work_max=2_000)
+        assert violations(plan, together) == {}
 
 
 @given(memberships, networks)

@@ -10,7 +10,6 @@ import pytest
 
 from laboratory.simulation import server
 from laboratory.simulation.faultrun import Scenario, run_faults
-from sequencing import joint
 from sequencing.frames import LinkedFrame, StampedFrame
 from sequencing.node import Node, Verdict
 from sequencing.steps import InstalledStep
@@ -19,7 +18,6 @@ WORLDS = range(3_000, 3_120)
 
 
 def test_every_promise_holds_for_events_that_several_nodes_decide(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(joint, "TOGETHER", False)
     monkeypatch.setattr(server, "JOINT", 0.4)
     monkeypatch.setattr(server, "KEYED", 0.5)
     seen, land = Counter[str](), Node._land

@@ -251,7 +251,7 @@ async def test_a_leader_whose_store_has_gone_back_reads_it_again(
 async def test_a_network_of_another_wire_is_refused(redis_server: EmbeddedServer, control: LeaderControl) -> None:
     with redis.Redis.from_url(redis_server.url) as client:
         client.set(ControlKeys.plan, b"\n[3,{}]\n{}")
-        with pytest.raises(PlanError, match="wire is of version 3, and this gamecast speaks version 7"):
+        with pytest.raises(PlanError, match="wire is of version 3, and this gamecast speaks version 8"):
             await control.newest()
         client.delete(ControlKeys.plan)
         client.xadd(ControlKeys.news, {"record": b"0123\n[3,{}]\n{}"}, "1-1")

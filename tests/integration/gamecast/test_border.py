@@ -27,9 +27,8 @@ def cell(column: int, row: int) -> str:
 
 
 @pytest.fixture
-async def servers(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[list[Client]]:
+async def servers() -> AsyncIterator[list[Client]]:
     """Three servers of two columns each, which also follow the columns beside theirs."""
-    monkeypatch.setattr(joint, "TOGETHER", False)
     async with AsyncExitStack() as stack:
         network = EmbeddedNetwork("embedded://?nodes=3", ordering="acyclic", retention_events=10_000)
         await network.open()
