@@ -50,6 +50,10 @@ class Buffered:
     """Of their payloads."""
 
 
+Question = tuple[int, bytes]
+"""A frame whose fate is asked for: the incarnation of its publisher, and `sequencing.landing.which`."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Landing(Generic[Token]):
     """A frame of several regions that other nodes than its first decide: its last node is asked."""
@@ -87,8 +91,8 @@ class Publisher(Generic[Token]):
         incarnation. Nothing is sent to them before `renew`."""
         self._joint: dict[int, OpenFrame[Token]] = {}
         """The frames of several regions whose fate is not reported yet, by their identity."""
-        self._landing: dict[str, dict[int, _Landing[Token]]] = {}
-        """Node → the frames that it decides, by the identity of the question."""
+        self._landing: dict[str, dict[Question, _Landing[Token]]] = {}
+        """Node → the frames that it decides, by the question."""
         self._to_ask: set[str] = set()
         """The nodes that are asked for that by the next request; others only where there is one anyhow."""
         self.woken_nodes: set[str] = set()
@@ -380,7 +384,7 @@ class Publisher(Generic[Token]):
         self.woken_nodes.discard(node)
         return frames
 
-    def landing(self, node: str) -> Sequence[int]:
+    def landing(self, node: str) -> Sequence[Question]:
         """Return what stands for the frames of several regions that a node is to decide, and has not yet.
 
         The host calls `ask_again` for them, again and again.
@@ -392,7 +396,7 @@ class Publisher(Generic[Token]):
         if self._landing.get(node):
             self._to_ask.add(node)
 
-    def give_up_landing(self, node: str, landing: Iterable[int], error: GamecastError) -> list[Resolved[Token]]:
+    def give_up_landing(self, node: str, landing: Iterable[Question], error: GamecastError) -> list[Resolved[Token]]:
         """Give up frames of `landing`."""
         known = self._landing.get(node, {})
         found: list[Resolved[Token]] = []
@@ -628,9 +632,13 @@ class Publisher(Generic[Token]):
         """
         frames: list[PublishedFrame] = []
         for frame in self._in_flight.pop(node, ()):
-            landing = self._landing.get(node, {}).get(id(frame))
+            landing = self._asked_by(node, frame)
             frames.append(landing.frame if landing is not None else frame)
         return {region for frame in frames for region, _ in frame.parts if self._regions[region].sent is frame}
+
+    def _asked_by(self, node: str, frame: PublishedFrame) -> _Landing[Token] | None:
+        """Return what a frame asks about, None if it is no question, or answered."""
+        return self._landing.get(node, {}).get(_question(frame)) if frame.kind is FrameKind.ASK else None
 
     def _begin(self, region: str) -> Outbox[Token]:
         state = self._regions[region] = Outbox(region, self.incarnation)
@@ -680,7 +688,7 @@ class Publisher(Generic[Token]):
 
     def _resolve(self, node: str, frame: PublishedFrame, answer: Answer) -> Resolved[Token] | None:
         if frame.kind is FrameKind.ASK:
-            landing = self._landing.get(node, {}).get(id(frame))
+            landing = self._asked_by(node, frame)
             if landing is None or answer.verdict is Verdict.LANDING:
                 return None
             return self._decided(landing, answer)
@@ -709,7 +717,7 @@ class Publisher(Generic[Token]):
                 return self._forget(state)
             assert state.taken is not None
             landing, decider = _Landing(state.taken, frame, asking(frame)), state.taken.way[-1]
-            self._landing.setdefault(decider, {})[id(landing.question)] = landing
+            self._landing.setdefault(decider, {})[_question(landing.question)] = landing
             self._to_ask.add(decider)
             self.woken_nodes.add(decider)
             return None
@@ -804,6 +812,10 @@ class Publisher(Generic[Token]):
             else:
                 freed = self._wait.given_up(frame.run, events)
             self._go_on(freed)
+
+
+def _question(frame: PublishedFrame) -> Question:
+    return frame.incarnation, frame.body
 
 
 def _unanswered(state: Outbox[Token]) -> list[OpenFrame[Token]]:

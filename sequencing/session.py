@@ -22,7 +22,7 @@ from sequencing.followed import Read
 from sequencing.frames import PublishedFrame, StampedFrame
 from sequencing.node import Answer
 from sequencing.outbox import Token
-from sequencing.publisher import Publisher
+from sequencing.publisher import Publisher, Question
 from sequencing.ready import Missing, Ready
 from sequencing.record import Interest, Record, Request
 from sequencing.resolved import Resolved
@@ -190,7 +190,7 @@ class Session(Generic[Token]):
         """Return how many events a request to a node would carry now."""
         return self._publisher.waiting_events(node)
 
-    def landing(self, node: str) -> Sequence[int]:
+    def landing(self, node: str) -> Sequence[Question]:
         """See `Publisher.landing`."""
         return self._publisher.landing(node)
 
@@ -274,7 +274,7 @@ class Session(Generic[Token]):
         """See `Publisher.ask_again`."""
         self._publisher.ask_again(node)
 
-    def give_up_landing(self, node: str, landing: Iterable[int], error: GamecastError) -> Effects[Token]:
+    def give_up_landing(self, node: str, landing: Iterable[Question], error: GamecastError) -> Effects[Token]:
         """Fail what a node is to decide; see `Publisher.give_up_landing`."""
         return self._published(self._publisher.give_up_landing(node, landing, error))
 

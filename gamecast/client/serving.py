@@ -16,6 +16,7 @@ from gamecast.client.watching import Health, Late
 from sequencing.errors import GamecastError, NetworkError, OtherSideError, PublishUncertain, Unreachable
 from sequencing.frames import PublishedFrame
 from sequencing.node import Answer, Verdict
+from sequencing.publisher import Question
 from sequencing.resolved import Resolved
 from sequencing.session import Effects, Session
 
@@ -98,7 +99,7 @@ class NodeService:
         """Whether such a request has failed, and with what, if it may have been accepted."""
         self._is_busy = self._is_early = False
         """Whether the last request was a large one; whether it was refused by an ingress that opens soon."""
-        self._landing: dict[int, float] = {}
+        self._landing: dict[Question, float] = {}
         """Since when events of several regions wait for this node to decide them."""
         self._asking: asyncio.TimerHandle | None = None
         self._way = way_to(node)

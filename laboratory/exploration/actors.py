@@ -215,6 +215,7 @@ class ClientActor:
                 self._say(self.says[self.story.said])
             case ("offer", node):
                 self.story.unanswered.add(node)
+                self.publisher.ask_again(node)
                 return tuple(self.publisher.take(node))
             case ("answered", node, answers):
                 self.story.unanswered.discard(node)
@@ -235,10 +236,15 @@ class ClientActor:
         story = self.story
         say = self.says[story.said] if story.said < len(self.says) else None
         nodes = {path[0] for path in self._plan.paths.values()}
+        publisher = self.publisher
         return ClientView(
             say,
             say is not None and set(say.after) <= set(story.delivered),
-            tuple(sorted(n for n in nodes if n in story.unanswered or self.publisher.waiting_events(n))),
+            tuple(
+                sorted(
+                    n for n in nodes if n in story.unanswered or publisher.waiting_events(n) or publisher.landing(n)
+                )
+            ),
             dict(story.position),
             tuple(story.delivered),
             self.delivery.held_frames,

@@ -167,6 +167,9 @@ def _trace(came_from: dict[State, tuple[State, Label] | None], state: State) -> 
 ORDERED = frozenset({"_ready", "_streams", "_regions"})
 """Attributes of machines that are mappings whose order has an effect; the order of other mappings has none."""
 
+BY_IDENTITY = frozenset({"_joint"})
+"""Attributes that are mappings whose keys are identities, in an order that has no effect: only what they hold counts."""
+
 SHORT_WAY = frozenset({"_tracks", "_turn"})
 """Attributes that decide only which of two ways is gone, which do the same: see `sequencing.settled`."""
 
@@ -189,7 +192,11 @@ def frozen(value: Any, ordered: bool = False) -> Hashable:
     if isinstance(value, Record):
         return repr(value)
     return type(value).__name__, *(
-        frozen(getattr(value, name), ordered or name in ORDERED) for name in _attributes(value) if name not in SHORT_WAY
+        frozenset(map(frozen, getattr(value, name).values()))
+        if name in BY_IDENTITY
+        else frozen(getattr(value, name), ordered or name in ORDERED)
+        for name in _attributes(value)
+        if name not in SHORT_WAY
     )
 
 

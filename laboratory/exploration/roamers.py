@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, replace
-from itertools import count
+from itertools import count, cycle
 from typing import Any, NamedTuple
 
 from laboratory.exploration.actors import events_of
@@ -32,13 +32,20 @@ class Archive:
     """The records and tasks of a world by number, so that orders are small; and the planner."""
 
     def __init__(
-        self, ordering: Ordering, nodes: list[str], *, expected: frozenset[Pair] = frozenset(), apart: bool = False
+        self,
+        ordering: Ordering,
+        nodes: list[str],
+        *,
+        expected: frozenset[Pair] = frozenset(),
+        apart: bool = False,
+        crossing: bool = False,
     ) -> None:
         """See `laboratory.exploration.worlds_changing.Change`."""
         self.ordering = ordering
         self.nodes = nodes
         self.expected = expected
         self.apart = apart
+        self.crossing = crossing
         self.records: list[Record] = []
         self.tasks: list[Task] = []
         self._numbers: dict[str, int] = {}
@@ -54,6 +61,17 @@ class Archive:
     def plan(self, membership: Membership, epoch: int, first_atom: int) -> Plan:
         """Plan over the nodes in an order that changes with the epoch, so that paths move."""
         last = len(self.nodes) - 1
+        if self.crossing:
+            sides = cycle((0, last))
+            return plan_along(
+                self.nodes,
+                membership,
+                self.ordering,
+                epoch=epoch,
+                first_atom=first_atom,
+                place=lambda _: last // 2,
+                others=lambda: [next(sides)],
+            )
         if self.expected or self.apart:
             ends = count()
             return plan_along(
@@ -256,6 +274,7 @@ class Roamer:
                 self._act(*self.acts[self.diary.acted])
             case ("offer", node):
                 self.diary.unanswered.add(node)
+                self.session.ask_again(node)
                 return tuple(self.session.take(node))
             case ("answered", node, answers):
                 self.diary.unanswered.discard(node)
@@ -302,8 +321,10 @@ class Roamer:
         )
 
     def _offers(self) -> tuple[str, ...]:
-        nodes = self._archive.nodes
-        return tuple(n for n in nodes if n in self.diary.unanswered or self.session.waiting_events(n))
+        nodes, session = self._archive.nodes, self.session
+        return tuple(
+            n for n in nodes if n in self.diary.unanswered or session.waiting_events(n) or session.landing(n)
+        )
 
     def _act(self, what: str, region: str) -> None:
         self.diary.acted += 1

@@ -41,7 +41,10 @@ class World:
         self._first_client = len(self.names)
         active = {name for name in self.clients if cast.acts_upon_deliveries(name)}
         self._patient = {i for i, name in enumerate(self.clients) if reduced and name not in active}
-        self._downwards = _downwards(cast.plan) if reduced and not active and not cast.faults else None
+        # Who waits until an event of several regions is decided publishes only then, further up.
+        landing = {say.sender for say in cast.says if say.also}
+        waits = any(sum(say.sender == name for say in cast.says) > 1 for name in landing)
+        self._downwards = _downwards(cast.plan) if reduced and not active and not cast.faults and not waits else None
         self._verdicts: dict[tuple[tuple[str, ...], ...], tuple[str, ...]] = {}
         self._starts = {(say.atom, say.region) for say in cast.says if say.kind == "start"}
 
@@ -63,7 +66,7 @@ class World:
         if self._downwards is None:
             into = [move for node in range(len(self.names)) for move in self._into(state, node)]
         else:
-            into = next(filter(None, (list(self._into(state, node)) for node in self._downwards)), [])
+            into = next(filter(None, (self._into(state, node) for node in self._downwards)), [])
         reads = [move for client in self._eager() for move in self._reads(state, client)]
         found = [*says, *into, *reads]
         if found:
@@ -109,8 +112,14 @@ class World:
         changed[-1] -= faults
         return tuple(changed)
 
-    def _into(self, state: State, node: int) -> Iterator[tuple[Label, State]]:
-        """Yield the arrivals at a node: requests of clients, and frames on the links towards it."""
+    def _into(self, state: State, node: int) -> list[tuple[Label, State]]:
+        """Return the arrivals at a node that change anything: requests of clients, and frames on the links towards it.
+
+        Who asks for what is not decided yet changes nothing.
+        """
+        return [move for move in self._arrivals(state, node) if move[1] != state]
+
+    def _arrivals(self, state: State, node: int) -> Iterator[tuple[Label, State]]:
         for client in range(len(self.clients)):
             if self.names[node] in self._client(state, client).offers:
                 yield from self._offer(state, client, node)

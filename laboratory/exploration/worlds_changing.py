@@ -51,6 +51,8 @@ class Change:
     """Overlaps that are expected. Then each pair meets on a node of its own, along a line: paths are long."""
     apart: bool = False
     """Whether regions end at nodes of their own, as far as there are nodes, so that atoms have to order them."""
+    crossing: bool = False
+    """Whether every other region ends in the middle of the line where the others begin."""
 
 
 class ChangingWorld:
@@ -59,7 +61,7 @@ class ChangingWorld:
     def __init__(self, change: Change) -> None:
         self.change = change
         names = [f"n{number}" for number in range(1, change.nodes + 1)]
-        self.archive = Archive(change.ordering, names, expected=change.expected, apart=change.apart)
+        self.archive = Archive(change.ordering, names, expected=change.expected, apart=change.apart, crossing=change.crossing)
         self.names = self.archive.nodes
         self.clients = sorted({*change.listeners, *change.acts})
         self.nodes: list[Part[PlannedNodeView]] = [

@@ -20,6 +20,9 @@ from laboratory.exploration.worlds_enumerated import (
     sound_plans,
     without_needless,
 )
+from sequencing.conditions import violations
+from sequencing.joint import set_name
+from sequencing.membership import Membership
 from sequencing.plan import Ordering
 
 
@@ -138,6 +141,23 @@ def _joint(bounds: Bounds) -> Iterator[tuple[str, Explorable]]:
                 yield f"{members} and {sets} on {plan.paths}", World(cast)
 
 
+def _borders(bounds: Bounds) -> Iterator[tuple[str, Explorable]]:
+    """Every plan on a line in which a and b enter at two nodes; an event of both, and others before and behind it."""
+    for members in _all_members(bounds):
+        regions = sorted({region for mine in members.values() for region in mine})
+        if len(regions) < 2:
+            continue
+        observed = {**members, "a set": ("a", "b")}
+        together = Membership.of(observed, (), frozenset({set_name("ab")}))
+        for nodes in range(2, bounds.nodes + 1):
+            for found in sound_plans(observed, "acyclic", nodes):
+                plan = replace(without_needless(found), joint=together.joint)
+                if plan.paths["a"][0] != plan.paths["b"][0] and not violations(plan, together):
+                    says = Say("j", "p", "a", also=("b",)), Say("k", "p", "b"), Say("l", "q", "b", also=("a",))
+                    cast = Cast(plan, members, (*one_each(members)[: len(regions) - 1], *says), lanes=True)
+                    yield f"{members} on {plan.paths}, {plan.atoms}", World(cast)
+
+
 def _changes(bounds: Bounds) -> Iterator[tuple[str, Explorable]]:
     """Joins in place and new epochs, with traffic: with `Subscriber`, `Publisher` and the manager's `Transition`."""
     for title, change in CHANGES:
@@ -151,6 +171,7 @@ FAMILIES: dict[str, Family] = {
     "faults": _faults,
     "chains": _chains,
     "joint": _joint,
+    "borders": _borders,
     "changes": _changes,
 }
 
@@ -287,6 +308,18 @@ CHANGES: tuple[tuple[str, Change], ...] = (
             },
             expected=_LONGER_LINE,
         ),
+    ),
+    (
+        "events of a and b, which begin at two nodes",
+        Change("acyclic", 3, {"s1": "ab"}, {"p": (*_JOINT, *_say("b")), "q": _JOINT}, crossing=True),
+    ),
+    (
+        "an event of a and b, which begin at two nodes in an epoch that ends",
+        Change("acyclic", 3, {"s1": "ab", "s2": "c"}, {"p": _JOINT, "s2": (("join", "b"),)}, crossing=True),
+    ),
+    (
+        "an event of a and b, which begin at two nodes in an epoch that ends, and another manager",
+        Change("acyclic", 3, {"s1": "ab", "s2": "c"}, {"p": _JOINT, "s2": (("join", "b"),)}, 1, crossing=True),
     ),
     (
         "a causal publisher across an epoch",

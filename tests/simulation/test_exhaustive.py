@@ -34,6 +34,7 @@ QUICK = {
     "faults": Bounds(every=5),
     "chains": Bounds(every=250),
     "joint": Bounds(nodes=2, every=4),
+    "borders": Bounds(subscribers=2, every=130),
 }
 """Each so manieth world; `gamecast lab explore` goes through all of them."""
 
@@ -48,6 +49,8 @@ QUICK_CHANGES = (
     "an event of a and b, for which both begin an epoch",
     "x walks from a to c, and another copy of what came before waits on a link",
     "x walks from a to c, and another copy of what came before waits on two links, one behind the other",
+    "events of a and b, which begin at two nodes",
+    "an event of a and b, which begin at two nodes in an epoch that ends",
 )
 
 
