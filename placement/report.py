@@ -11,6 +11,10 @@ from placement.objective import TOLERANCE, PlanObjective, Rule
 from placement.world import World
 
 NAMES_MAX = 3
+UNEVEN = 1.5
+"""How many times the mean of all nodes the busiest one carries when the report says why."""
+RELIEF_MIN = 0.02
+"""By what part another arrangement relieves the busiest node at least, to be worth telling."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +94,8 @@ def _why(world: World, regions: Sequence[str], tried: Sequence[Candidate], best:
         yield "One node is best: there is nothing to share out."
     elif world.nodes > 1 and len(_visited(best)) == 1:
         yield _why_one(world, tried, best)
+    elif objective.rule == "spread":
+        yield from _why_uneven(world, tried, best)
 
 
 def _why_one(world: World, tried: Sequence[Candidate], best: Candidate) -> str:
@@ -112,6 +118,22 @@ def _why_one(world: World, tried: Sequence[Candidate], best: Candidate) -> str:
     return (
         f"{one}: over {len(_visited(other))} nodes, an event would visit {other.length:.2f} nodes on average, and the "
         f"busiest node would still carry {other.peak / best.peak:.0%} of what it carries now."
+    )
+
+
+def _why_uneven(world: World, tried: Sequence[Candidate], best: Candidate) -> Iterator[str]:
+    """Say what it would take to relieve the busiest node, where it carries far more than the mean of all."""
+    mean = float(best.loads.sum()) / world.nodes
+    if best.peak < UNEVEN * mean * (1 - TOLERANCE):
+        return
+    busy = f"The busiest node carries {best.peak:,.6g} events/s, {best.peak / mean:.2g} times the mean of {world.nodes}"
+    other = min(tried, key=lambda candidate: (candidate.peak, candidate.value))
+    if other.peak > best.peak * (1 - RELIEF_MIN):
+        yield f"{busy}: no arrangement that was tried relieves it."
+        return
+    yield (
+        f"{busy}: `--capacity {math.ceil(other.peak):d}` relieves it, and an event would visit {other.length:.2f} nodes "
+        f"on average instead of {best.length:.2f}."
     )
 
 
