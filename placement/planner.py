@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain, combinations, product
 from typing import Literal
 
 import networkx as nx
@@ -17,6 +18,7 @@ from sequencing.arrangement import Arrangement, meetings
 from sequencing.errors import PlanError
 from sequencing.membership import Membership
 from sequencing.names import check_node_name
+from sequencing.overlaps import IntArray, class_pairs_to_order, twin_classes, twins_to_order
 from sequencing.plan import Atom, AtomId, Ordering, Plan
 
 IMPROVEMENT_MIN = 1e-9
@@ -102,7 +104,7 @@ def build(
     tree = candidate.arrangement.tree
     path_of_kind = {kind: tuple(standing[vertex] for vertex in tree.walk(*kind)) for kind in set(kinds)}
     paths = dict(zip(membership.regions, (path_of_kind[kind] for kind in kinds), strict=True))
-    atoms = _atoms(membership, candidate.arrangement, standing, first_atom)
+    atoms = _atoms(membership, ordering, candidate.arrangement, kinds, standing, first_atom)
     plan = Plan(epoch, 1, ordering, dict(nodes), paths, atoms)
     return plan, {name: float(candidate.loads[vertex]) for vertex, name in standing.items()}
 
@@ -146,14 +148,59 @@ def _stand(best: Candidate, kinds: list[tuple[int, int]], names: list[str]) -> d
 
 
 def _atoms(
-    membership: Membership, arrangement: Arrangement, standing: Mapping[int, str], first_atom: int
+    membership: Membership,
+    ordering: Ordering,
+    arrangement: Arrangement,
+    kinds: Sequence[tuple[int, int]],
+    standing: Mapping[int, str],
+    first_atom: int,
 ) -> tuple[Atom, ...]:
-    """Return an atom for each pair of classes that end at different nodes; the others have the order of theirs."""
-    wanted, names = arrangement.meetings, membership.regions
-    regions_of = [tuple(names[region] for region in member.tolist()) for member in wanted.classes.members]
-    apart = np.flatnonzero(arrangement.egress[wanted.left] != arrangement.egress[wanted.right])
-    pairs = (column[apart].tolist() for column in (wanted.left, wanted.right, arrangement.atom_vertex))
+    """Return an atom for each pair of classes that end at different nodes; the others have the order of theirs.
+
+    ``kinds``: the ingress and the egress vertex of each region.
+    """
+    names = membership.regions
+    if membership.joint:
+        found = _apart(membership, ordering, arrangement, kinds)
+    else:
+        wanted = arrangement.meetings
+        ends = np.flatnonzero(arrangement.egress[wanted.left] != arrangement.egress[wanted.right])
+        pairs = (column[ends].tolist() for column in (wanted.left, wanted.right, arrangement.atom_vertex))
+        members = wanted.classes.members
+        found = ((members[a], members[b], vertex) for a, b, vertex in zip(*pairs, strict=True))
+    regions_of: dict[int, tuple[str, ...]] = {}
+
+    def regions(members: IntArray) -> tuple[str, ...]:
+        if (known := regions_of.get(int(members[0]))) is None:
+            known = regions_of[int(members[0])] = tuple(names[region] for region in members.tolist())
+        return known
+
     return tuple(
-        Atom(AtomId(number), regions_of[a] + regions_of[b], standing[vertex])
-        for number, (a, b, vertex) in enumerate(zip(*pairs, strict=True), start=first_atom)
+        Atom(AtomId(number), regions(a) + regions(b), standing[vertex])
+        for number, (a, b, vertex) in enumerate(found, start=first_atom)
     )
+
+
+def _apart(
+    membership: Membership, ordering: Ordering, arrangement: Arrangement, kinds: Sequence[tuple[int, int]]
+) -> Iterator[tuple[IntArray, IntArray, int]]:
+    """Yield what needs an atom: regions with one path and the same subscribers, others, and where the two meet.
+
+    That events are in several regions at once has these meet, and takes no atom: only subscribers do.
+    """
+    classes = twin_classes(membership)
+    parts: list[list[tuple[int, int, IntArray]]] = []
+    for members in classes.members:
+        of_kind: dict[tuple[int, int], list[int]] = {}
+        for region in members.tolist():
+            of_kind.setdefault(kinds[region], []).append(region)
+        parts.append([(*kind, np.array(regions, np.int64)) for kind, regions in of_kind.items()])
+    left, right = class_pairs_to_order(membership, classes, ordering)
+    pairs = chain(
+        chain.from_iterable(product(parts[a], parts[b]) for a, b in zip(left.tolist(), right.tolist(), strict=True)),
+        chain.from_iterable(combinations(parts[twins], 2) for twins in twins_to_order(classes, ordering).tolist()),
+    )
+    meeting = arrangement.tree.meeting
+    for (one_in, one_out, one), (other_in, other_out, other) in pairs:
+        if one_out != other_out:
+            yield one, other, int(meeting[one_in, other_in])

@@ -124,7 +124,7 @@ def _why_one(world: World, tried: Sequence[Candidate], best: Candidate) -> str:
 def _why_uneven(world: World, tried: Sequence[Candidate], best: Candidate) -> Iterator[str]:
     """Say what it would take to relieve the busiest node, where it carries far more than the mean of all."""
     mean = float(best.loads.sum()) / world.nodes
-    if best.peak < UNEVEN * mean * (1 - TOLERANCE):
+    if not mean or best.peak < UNEVEN * mean * (1 - TOLERANCE):
         return
     busy = f"The busiest node carries {best.peak:,.6g} events/s, {best.peak / mean:.2g} times the mean of {world.nodes}"
     other = min(tried, key=lambda candidate: (candidate.peak, candidate.value))
@@ -132,8 +132,8 @@ def _why_uneven(world: World, tried: Sequence[Candidate], best: Candidate) -> It
         yield f"{busy}: no arrangement that was tried relieves it."
         return
     yield (
-        f"{busy}: `--capacity {math.ceil(other.peak):d}` relieves it, and an event would visit {other.length:.2f} nodes "
-        f"on average instead of {best.length:.2f}."
+        f"{busy}: `--capacity {math.ceil(other.peak):d}` relieves it, and an event would visit {other.length:.2f} "
+        f"nodes on average instead of {best.length:.2f}."
     )
 
 

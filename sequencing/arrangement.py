@@ -54,16 +54,17 @@ class Meetings:
 
     @cached_property
     def ordered(self) -> npt.NDArray[np.bool_]:
-        """For each class, whether it needs an atom. The other classes may be anywhere."""
+        """For each class, whether it meets any. The other classes may be anywhere."""
         ordered = np.zeros(len(self.classes.members), bool)
         ordered[self.left] = ordered[self.right] = ordered[self.twins] = True
         return ordered
 
 
 def meetings(membership: Membership, ordering: Ordering) -> Meetings:
-    """Return the pairs that an ordering has to order: double overlaps for ``overlap``, else all observable pairs."""
-    classes = twin_classes(membership)
-    left, right = class_pairs_to_order(membership, classes, ordering)
+    """Return the pairs that have to meet: double overlaps for ``overlap``, else observable pairs, and joint ones."""
+    together = membership.meeting
+    classes = twin_classes(together)
+    left, right = class_pairs_to_order(together, classes, ordering)
     return Meetings(classes, left, right, twins_to_order(classes, ordering))
 
 

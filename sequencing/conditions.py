@@ -7,8 +7,8 @@ C3  one way: no edge of that forest is used in both directions. Lumezanu 2006 (Â
 C4  meeting: each pair of regions to be ordered ends at one node, whose own order they have. Otherwise, for each
     subscriber that has both, some atom lives on a node that both paths visit, and the subscriber can follow it (it has
     all the atom's regions). Regions of different epochs are apart wherever they end: they were not planned together.
-C5  lead: of the regions that events are in at once, one has a path that visits the ingresses of all the others; all are
-    in one epoch. See `sequencing.joint`.
+C5  lead: of the regions that events are in at once, one has a path that visits the ingresses of all the others; any two
+    visit some node both; all are in one epoch. See `sequencing.joint`.
 
 With C3, orders of neighbouring nodes agree on the frames that they share, and orders that agree along the edges of a
 forest merge into one acyclic order (by induction over leaves): that order is what every subscriber follows.
@@ -24,6 +24,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import combinations
 
 import networkx as nx
 import numpy as np
@@ -78,21 +79,19 @@ def can_follow_all(plan: Plan, regions: frozenset[str]) -> bool:
 
 
 def can_be_joint(plan: Plan, regions: Collection[str]) -> bool:
-    """Return whether a sound plan satisfies C4 and C5 for events that are in all of some regions at once."""
-    is_there = all(region in plan.paths for region in regions)
-    return is_there and _has_lead(plan, regions) and can_follow_all(plan, frozenset(regions))
-
-
-def _has_lead(plan: Plan, regions: Collection[str]) -> bool:
-    if len({plan.epoch_of(region) for region in regions}) > 1:
+    """Return whether a sound plan satisfies C5 for events that are in all of some regions at once."""
+    if not all(region in plan.paths for region in regions) or len({plan.epoch_of(region) for region in regions}) > 1:
         return False
-    return bool(way_of(plan.paths, regions))
+    paths = {plan.paths[region] for region in regions}
+    return bool(way_of(plan.paths, regions)) and not any(
+        frozenset(one).isdisjoint(other) for one, other in combinations(paths, 2)
+    )
 
 
 def _apart(plan: Plan, membership: Membership) -> str | None:
     for regions in map(regions_in, sorted(membership.joint)):
-        if not plan.paths.keys() >= set(regions) or not _has_lead(plan, regions):
-            return f"events are in {regions} at once, and no path visits the ingresses of all of them, in one epoch"
+        if not can_be_joint(plan, regions):
+            return f"events are in {regions} at once, and these have no lead, do not meet, or are of several epochs"
     return None
 
 

@@ -3,16 +3,17 @@
 Such a set is wished for like the place of a region: publishers wait for it, and a plan has it from then on. It is named
 by its regions, sorted, with a newline between them: no region's name can hold one. A network of one node needs none.
 
-C5: of each set, one region has a path that visits the ingresses of all the others, the *lead*; all are in one epoch,
-and ordered as if a subscriber had all of them. An event enters where the lead does, and passes the ingresses of the
+C5: of each set, one region has a path that visits the ingresses of all the others, the *lead*; any two regions meet at
+a node; all are in one epoch. An event enters where the lead does, and passes the ingresses of the
 others on its way (`sequencing.landing`). Why that is enough: the event visits a connected part of the forest, and its
 copies pass next to each other at each node. So if they are taken as one, neighbouring nodes agree on the order of what
 passes both, and the orders of all nodes merge into one without a cycle, as in `sequencing.conditions`. Each
-subscriber's order is a part of it: it delivers the event at the first copy that comes. Without the made-up subscriber,
-a set that spans two components would tie them where they use an edge in opposite directions.
+subscriber's order is a part of it: it delivers the event at the first copy that comes. That takes no atom beside those
+of the pairs that a subscriber has. But a set that is planned in two parts would tie them where they use an edge in
+opposite directions.
 
-The made-up subscriber also has any two regions of a set meet at a node. There is one way from the entry to it, which
-both paths take: so it passes both ingresses, and no copy ends before the last ingress of its set.
+Why any two meet: there is one way from the entry to where they do, which both paths take. So it passes both ingresses,
+and no copy ends before the last ingress of its set.
 """
 
 from __future__ import annotations

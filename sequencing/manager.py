@@ -108,14 +108,13 @@ def following_record(
         if any(leaving.values()) and _are_ordered(plan, staying, moving, pairs):
             return replace(record, plan=plan, members=staying, leaving=leaving)
     plan = plan.with_sets(apart)
-    sets = [regions_in(name) for name in plan.joint]
-    membership = Membership.of(observers(grown, [*pairs, *sets], plan.ordering), plan.paths)
+    membership = Membership.of(observers(grown, pairs, plan.ordering), plan.paths, plan.joint)
     # A restarted node begins new numbers, which are one order within an epoch only.
     anew = declared.union(broken, *joining.values(), *map(regions_in, apart), changes.missing if lost else ())
     affected = _affected(plan, membership, anew)
     members = {name: affected & kept(name, interests, away) | regions - affected for name, regions in grown.items()}
     inside = {name: regions & affected for name, regions in members.items() if regions & affected}
-    inside_together = [regions for regions in (*pairs, *sets) if affected.issuperset(regions)]
+    inside_together = [regions for regions in pairs if affected.issuperset(regions)]
     joint = frozenset(name for name in plan.joint if affected.issuperset(regions_in(name)))
     fresh_membership = Membership.of(observers(inside, inside_together, plan.ordering), affected, joint)
     fresh = planner(fresh_membership, plan.epoch + 1, record.next_atom)
@@ -204,12 +203,12 @@ def _are_ordered(plan: Plan, members: Members, moving: Iterable[str], expected: 
 
 
 def components(plan: Plan, membership: Membership) -> list[set[str]]:
-    """Return the sets of regions that move together: linked by the plan's atoms, or by pairs to be ordered now."""
+    """Return the sets of regions that move together: linked by the plan's atoms, by pairs to be ordered, or joint."""
     classes = twin_classes(membership)
     graph: nx.Graph[str] = nx.Graph()
     graph.add_nodes_from(plan.paths)
-    for atom in plan.atoms:
-        nx.add_path(graph, atom.regions)
+    for regions in (*(atom.regions for atom in plan.atoms), *map(regions_in, membership.joint)):
+        nx.add_path(graph, regions)
     for twins in twins_to_order(classes, plan.ordering).tolist():
         nx.add_path(graph, [membership.regions[region] for region in classes.members[twins]])
     names = [membership.regions[region] for region in classes.representatives]

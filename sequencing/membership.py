@@ -13,6 +13,7 @@ import numpy as np
 from scipy import sparse
 
 from sequencing.errors import UsageError
+from sequencing.joint import regions_in
 from sequencing.names import NAME_BYTES_MAX, check_connection_name, check_region
 
 UTF8_BYTES_MAX = 4
@@ -23,7 +24,7 @@ UTF8_BYTES_MAX = 4
 class Membership:
     """An immutable snapshot: subscriber name → its regions, and the regions that are known without a subscriber.
 
-    ``joint``: the sets of regions, by name, that events are in at once (`sequencing.joint`): a subscriber has each.
+    ``joint``: the sets of regions, by name, that events are in at once (`sequencing.joint`). Their regions are known.
     """
 
     regions_of: Mapping[str, frozenset[str]]
@@ -82,7 +83,15 @@ class Membership:
         """All regions, sorted: the columns of `incidence`."""
         if isinstance(self.regions_of, IncidenceRows):
             return self.regions_of.regions
-        return tuple(sorted(self.known_regions.union(*self.regions_of.values())))
+        return tuple(sorted(self.known_regions.union(*self.regions_of.values(), *map(regions_in, self.joint))))
+
+    @cached_property
+    def meeting(self) -> Membership:
+        """What has to meet: the subscribers, and one with a made-up name for each set of `joint`."""
+        if not self.joint:
+            return self
+        sets = {f"\n{name}": frozenset(regions_in(name)) for name in sorted(self.joint)}
+        return Membership({**self.regions_of, **sets}, self.known_regions)
 
     @cached_property
     def incidence(self) -> sparse.csr_array:

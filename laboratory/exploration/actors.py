@@ -241,9 +241,7 @@ class ClientActor:
             say,
             say is not None and set(say.after) <= set(story.delivered),
             tuple(
-                sorted(
-                    n for n in nodes if n in story.unanswered or publisher.waiting_events(n) or publisher.landing(n)
-                )
+                sorted(n for n in nodes if n in story.unanswered or publisher.waiting_events(n) or publisher.landing(n))
             ),
             dict(story.position),
             tuple(story.delivered),

@@ -168,7 +168,7 @@ ORDERED = frozenset({"_ready", "_streams", "_regions"})
 """Attributes of machines that are mappings whose order has an effect; the order of other mappings has none."""
 
 BY_IDENTITY = frozenset({"_joint"})
-"""Attributes that are mappings whose keys are identities, in an order that has no effect: only what they hold counts."""
+"""Attributes that are mappings by identity, in an order that has no effect: only what they hold counts."""
 
 SHORT_WAY = frozenset({"_tracks", "_turn"})
 """Attributes that decide only which of two ways is gone, which do the same: see `sequencing.settled`."""

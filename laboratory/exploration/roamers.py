@@ -322,9 +322,7 @@ class Roamer:
 
     def _offers(self) -> tuple[str, ...]:
         nodes, session = self._archive.nodes, self.session
-        return tuple(
-            n for n in nodes if n in self.diary.unanswered or session.waiting_events(n) or session.landing(n)
-        )
+        return tuple(n for n in nodes if n in self.diary.unanswered or session.waiting_events(n) or session.landing(n))
 
     def _act(self, what: str, region: str) -> None:
         self.diary.acted += 1

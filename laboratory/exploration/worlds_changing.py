@@ -61,7 +61,9 @@ class ChangingWorld:
     def __init__(self, change: Change) -> None:
         self.change = change
         names = [f"n{number}" for number in range(1, change.nodes + 1)]
-        self.archive = Archive(change.ordering, names, expected=change.expected, apart=change.apart, crossing=change.crossing)
+        self.archive = Archive(
+            change.ordering, names, expected=change.expected, apart=change.apart, crossing=change.crossing
+        )
         self.names = self.archive.nodes
         self.clients = sorted({*change.listeners, *change.acts})
         self.nodes: list[Part[PlannedNodeView]] = [

@@ -10,7 +10,6 @@ from laboratory.exploration.actors import Say
 from laboratory.simulation.lines import plan_along
 from placement.planner import make_plan
 from sequencing.conditions import violations
-from sequencing.expected import observers
 from sequencing.joint import set_name
 from sequencing.membership import Membership
 from sequencing.plan import Atom, AtomId, Ordering, Plan
@@ -48,7 +47,7 @@ def planned(members: Members, ordering: Ordering, nodes_max: int, sets: Sequence
     """
     seen: set[bytes] = set()
     joint = frozenset(map(set_name, sets))
-    membership = Membership.of(observers(_sets_of(members), sets, ordering), "".join(sets), joint)
+    membership = Membership.of(members, (), joint)
     for nodes in range(1, nodes_max + 1):
         plan = replace(make_plan(membership, _nodes(nodes), ordering=ordering), joint=joint)
         shape = Plan(1, 1, ordering, {}, plan.paths, plan.atoms).to_json()

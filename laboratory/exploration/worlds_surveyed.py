@@ -147,10 +147,9 @@ def _borders(bounds: Bounds) -> Iterator[tuple[str, Explorable]]:
         regions = sorted({region for mine in members.values() for region in mine})
         if len(regions) < 2:
             continue
-        observed = {**members, "a set": ("a", "b")}
-        together = Membership.of(observed, (), frozenset({set_name("ab")}))
+        together = Membership.of(members, (), frozenset({set_name("ab")}))
         for nodes in range(2, bounds.nodes + 1):
-            for found in sound_plans(observed, "acyclic", nodes):
+            for found in sound_plans(members, "acyclic", nodes):
                 plan = replace(without_needless(found), joint=together.joint)
                 if plan.paths["a"][0] != plan.paths["b"][0] and not violations(plan, together):
                     says = Say("j", "p", "a", also=("b",)), Say("k", "p", "b"), Say("l", "q", "b", also=("a",))
@@ -209,7 +208,6 @@ _PAIR = {"s1": "ab", "s2": "a"}
 _RING = {"s1": "ab", "s2": "bc", "s3": "c"}
 _BACK = (("leave", "b"), ("join", "b"))
 _JOINT = (("say", "a+b"),)
-_TOGETHER: tuple[Ordering, int, dict[str, str]] = "acyclic", 2, {"s1": "ac", "s2": "bc"}
 _LINE = frozenset({("a", "b"), ("b", "c")})
 _LONGER_LINE = frozenset({("a", "b"), ("b", "d"), ("c", "d")})
 
@@ -278,7 +276,7 @@ CHANGES: tuple[tuple[str, Change], ...] = (
     ),
     (
         "an event of a and b, for which both begin an epoch",
-        Change(*_TOGETHER, {"p": _JOINT, "q": _say("c")}, apart=True),
+        Change("acyclic", 2, {"s1": "a", "s2": "b"}, {"p": _JOINT, "q": _say("b")}, apart=True),
     ),
     (
         "s1 joins b while an event of a and b waits for a plan",

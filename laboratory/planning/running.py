@@ -15,7 +15,6 @@ from adapters.redis.networkstate import RegionState
 from adapters.redis.survey import survey
 from gamecast.errors import InvalidInput, NotAllowed, OtherSideError, PlanError
 from sequencing.expected import observers
-from sequencing.joint import regions_in
 from sequencing.membership import Membership
 from sequencing.plan import Plan
 
@@ -74,8 +73,7 @@ async def look(url: str, *, seconds: float) -> Running:
     }
     for name, interest in interests.items():
         members[name] = members.get(name, frozenset()) | (interest.since.keys() & plan.paths.keys())
-    sets = [regions_in(name) for name in plan.joint]
-    seen = observers(members, [*record.expected, *sets], plan.ordering)
+    seen = observers(members, record.expected, plan.ordering)
     rates = rates_between([each.regions for each in looks])
     silent = tuple(node.name for node in now.nodes if node.server is None)
     known = frozenset(plan.paths)

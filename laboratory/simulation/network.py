@@ -16,7 +16,6 @@ from placement.planner import make_plan
 from sequencing.everywhere import everywhere
 from sequencing.expected import observers
 from sequencing.frames import CARRIES_EVENTS, LinkedFrame, PublishedFrame, decode_body
-from sequencing.joint import regions_in
 from sequencing.keyed import NO_EXTRAS, Extras
 from sequencing.landing import frame_of, which
 from sequencing.manager import components
@@ -261,8 +260,7 @@ class Network:
         plan, record = self.record.plan, self.record
         if plan.sole or not plan.paths:
             return
-        sets = [regions_in(name) for name in plan.joint]
-        seen = observers(record.members, [*record.expected, *sets], plan.ordering)
+        seen = observers(record.members, record.expected, plan.ordering)
         membership = Membership.of(seen, plan.paths, plan.joint)
         names = random.sample(sorted(plan.nodes), len(plan.nodes))
         if self.scattered:

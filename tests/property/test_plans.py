@@ -77,11 +77,12 @@ def test_every_plan_is_sound_and_comes_back_from_its_json(
 def test_of_regions_that_events_are_in_at_once_one_leads(
     membership: Membership, nodes: dict[str, str], sets: list[frozenset[str]]
 ) -> None:
-    observed = {**membership.regions_of, **{f"set {number}": regions for number, regions in enumerate(sets)}}
-    together = Membership.of(observed, membership.known_regions, frozenset(map(set_name, sets)))
+    together = Membership.of(membership.regions_of, membership.known_regions, frozenset(map(set_name, sets)))
     for is_urgent in (False, True):
         plan = make_plan(together, nodes, is_urgent=is_urgent, search_work_max=2_000)
         assert violations(plan, together) == {}
+        for atom in plan.atoms:
+            assert any(regions.issuperset(atom.regions) for regions in together.regions_of.values())
 
 
 @given(memberships, networks)

@@ -664,7 +664,7 @@ MUTATIONS = (
     Mutation(
         "joint sets are left out of components",
         MANAGER,
-        "membership = Membership.of(observers(grown, [*pairs, *sets], plan.ordering), plan.paths)",
+        "membership = Membership.of(observers(grown, pairs, plan.ordering), plan.paths, plan.joint)",
         "membership = Membership.of(observers(grown, pairs, plan.ordering), plan.paths)",
     ),
     Mutation(

@@ -93,19 +93,16 @@ def test_nothing_moves_that_costs_more_than_it_brings() -> None:
     assert moved[0] > moved[1] > moved[2] == 0
 
 
-def test_components_move_whole_and_events_of_several_regions_still_enter_at_one_node() -> None:
+def test_components_move_whole_and_events_of_several_regions_still_have_a_lead() -> None:
     plan, membership, rates = drifted(5)
     together = set_name(["0.0", "1.0"])
-    joint = Membership.of(
-        {**membership.regions_of, "both": frozenset({"0.0", "1.0"})}, plan.paths, frozenset({together})
-    )
+    joint = Membership.of(membership.regions_of, plan.paths, frozenset({together}))
     made = make_plan(joint, dict.fromkeys(NODES, ""), rates=rates)
     # All on the node that is busiest anyway: whatever leaves it is better off.
     crowded = replace(made, paths=dict.fromkeys(made.paths, ("n1",)), atoms=(), joint=frozenset({together}))
     found = replanned(Replanning(crowded, joint, rates=rates))
     assert found.moves
-    assert found.after.paths["0.0"][0] == found.after.paths["1.0"][0]
-    assert "C4" not in violations(found.after, joint)
+    assert violations(found.after, joint).keys().isdisjoint({"C4", "C5"})
     moved = set(chain(*(move.paths for move in found.moves)))
     for number in range(12):
         part = {region for region in plan.paths if region.startswith(f"{number}.")}
