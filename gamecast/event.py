@@ -300,6 +300,8 @@ class Statistics:
     taken_updates: int = 0
     dropped_updates: int = 0
     """Received updates that found no room, or waited 10 s for an event; see `Client.update`."""
+    pending_retries: int = 0
+    """How often events with conditions were offered again because another node was deciding a key: at a busy border."""
 
     @property
     def hold_counts(self) -> tuple[int, ...]:

@@ -639,6 +639,7 @@ class Client:
             sent_updates=self._updating.sent_updates if self._updating is not None else 0,
             taken_updates=self._updating.taken_updates if self._updating is not None else 0,
             dropped_updates=self._updating.dropped_updates if self._updating is not None else 0,
+            pending_retries=outgoing.pending_retries,
         )
 
     def recording(self) -> RecordingStatistics | None:

@@ -135,6 +135,11 @@ class Outgoing:
         """Requests without an answer."""
         return sum(node.reconnects for node in self._nodes.values())
 
+    @property
+    def pending_retries(self) -> int:
+        """See `Statistics.pending_retries`."""
+        return sum(node.pending_retries for node in self._nodes.values())
+
     async def publish(self, region: str, payload: Any, about: About = ABOUT_NOTHING) -> Receipt:
         """See `Client.publish`."""
         encoded = self.encoded(region, payload)

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Protocol
 
 from adapters.backoff import Backoff
@@ -32,8 +33,13 @@ the event loop without a new event ends it. Under light load, requests are small
 WAIT_S = 0.002
 """How long to wait for an ingress that opens soon."""
 
-ASK_S = 0.002
-"""How long to wait before a node is asked again what became of events of several regions."""
+PENDING_S = 0.0005, 0.016
+"""How long to wait before events are offered again whose keys another node is deciding: so long at first, twice as long
+each time, so long at most. What else there is to send meanwhile does not wait, and takes them along."""
+
+ASK_S = 0.0003, 0.005
+"""How long to wait before a node is asked again what became of events of several regions: half as long as the newest
+have waited, within these bounds."""
 
 LATE_S = 1.5
 """A request that is not answered within this counts as a way that is lost, and waits on."""
@@ -41,9 +47,6 @@ LATE_S = 1.5
 REQUEST_S_MIN = 1.0
 """A request is not given up sooner, also if ``publish_timeout_s`` is shorter: the answer may be there, and this process
 too busy to read it."""
-
-
-_EARLY = frozenset({Verdict.WAIT, Verdict.PENDING})
 
 
 class Host(Protocol):
@@ -99,6 +102,11 @@ class NodeService:
         """Whether such a request has failed, and with what, if it may have been accepted."""
         self._is_busy = self._is_early = False
         """Whether the last request was a large one; whether it was refused by an ingress that opens soon."""
+        self._is_pending = False
+        """Whether it was refused because another node is deciding a key."""
+        self._pending_s = PENDING_S[0]
+        self.pending_retries = 0
+        """How often frames were refused for that, and offered again."""
         self._landing: dict[Question, float] = {}
         """Since when events of several regions wait for this node to decide them."""
         self._asking: asyncio.TimerHandle | None = None
@@ -166,7 +174,7 @@ class NodeService:
             self._settle_at_once(answers)
         except Exception as wrong:  # noqa: BLE001 - whatever it is, publishing must fail with it
             self._end(wrong)
-        if self._is_busy or self._is_early or self._host.is_closing:
+        if self._is_busy or self._is_early or self._is_pending or self._host.is_closing:
             self._wake.set()
         elif self._session.waiting_events(self._node):
             self.offer()
@@ -188,7 +196,9 @@ class NodeService:
             )
             self._host.carry_out(self._session.give_up_landing(self._node, late, error))
         if self._asking is None:
-            self._asking = asyncio.get_running_loop().call_later(ASK_S, self._ask)
+            least, most = ASK_S
+            wait_s = min(max(least, (now - max(self._landing.values())) / 2), most)
+            self._asking = asyncio.get_running_loop().call_later(wait_s, self._ask)
 
     def _ask(self) -> None:
         self._asking = None
@@ -209,7 +219,10 @@ class NodeService:
         self._health.mark_up(self._way)
         self._host.carry_out(self._session.answered(self._node, answers))
         self._host.watch_stale()
-        self._is_early = not _EARLY.isdisjoint([answer.verdict for answer in answers])
+        verdicts = [answer.verdict for answer in answers]
+        self._is_early, self._is_pending = Verdict.WAIT in verdicts, Verdict.PENDING in verdicts
+        if self._is_pending:
+            self.pending_retries += verdicts.count(Verdict.PENDING)
         self._is_busy = sum([frame.count for frame in frames]) >= LINGER_FROM_EVENTS
 
     def _end(self, error: Exception) -> None:
@@ -223,9 +236,13 @@ class NodeService:
             while not self._host.is_closing or self._is_under_way:
                 if self._is_early:
                     await asyncio.sleep(WAIT_S)
+                elif self._is_pending:
+                    await self._wait_for_keys()
+                else:
+                    self._pending_s = PENDING_S[0]
                 if self._is_busy:
                     await self._linger()
-                self._is_early = self._is_busy = False
+                self._is_early = self._is_busy = self._is_pending = False
                 error, self._failure = self._failure, None
                 frames = self._next()
                 if not frames:
@@ -249,6 +266,14 @@ class NodeService:
             limit.close()
             self._late.close()
             await self.lane.close()
+
+    async def _wait_for_keys(self) -> None:
+        """Wait until another node may have decided, or there is more to send."""
+        self._wake.clear()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._pending_s):
+                await self._wake.wait()
+        self._pending_s = min(2 * self._pending_s, PENDING_S[1])
 
     def _next(self) -> Sequence[PublishedFrame]:
         if self._has_failed:

@@ -95,3 +95,37 @@ async def test_entities_walk_over_all_borders_in_both_directions_and_everybody_s
         common = [event for event in orders[one] if event in orders[other]]
         assert common == [event for event in orders[other] if event in orders[one]]
         assert len(common) == 3 * ROWS
+
+
+async def test_a_busy_key_at_a_border_is_waited_for_by_the_library(servers: list[Client]) -> None:
+    """All servers count up one number that is kept on both sides of a border: nobody counts twice, and nothing fails."""
+    borders = [(cell(column, 0), cell(column + 1, 0)) for column in range(COLUMNS - 1)]
+    await servers[0].declare_joint(borders)
+    plan = await servers[0].plan()
+    assert plan is not None
+    left, right = next(each for each in borders if plan.paths[each[0]][0] != plan.paths[each[1]][0])
+    first = await servers[0].publish((left, right), 0, key="count")
+    newest = {left: first.positions[left], right: first.positions[right]}
+    total, done = 0, asyncio.Event()
+
+    async def count(client: Client) -> None:
+        nonlocal total
+        while not done.is_set():
+            known = dict(newest)
+            try:
+                told = await client.publish(
+                    (left, right), total + 1, key="count", only_if={(at, "count"): known[at] for at in (left, right)}
+                )
+            except Conflict:
+                await asyncio.sleep(0)
+                continue
+            total += 1
+            newest.update(told.positions)
+            if total >= 60:
+                done.set()
+
+    async with patience(60):
+        await asyncio.gather(*(count(client) for client in servers))
+    assert total >= 60
+    assert newest[left] > first.positions[left]
+    assert sum(client.statistics().pending_retries for client in servers) > 0
