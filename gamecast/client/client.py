@@ -365,9 +365,8 @@ class Client:
     async def declare_joint(self, sets: Iterable[tuple[str, ...]]) -> None:
         """Declare sets of regions that events will be published to at once, so that the first of these need not wait.
 
-        On several nodes, the regions of a set enter the network at one of them from then on, and so do those of sets
-        that share a region: where all sets are chained, all events enter at one node. A set that was published to is
-        declared by that. Declared is declared, as in `declare_overlaps`. Returns when events can be published. Raises
+        On several nodes, the paths of the regions of a set meet from then on, and one of them passes where all others
+        begin. A set that was published to is declared by that. Declared is declared, as in `declare_overlaps`. Returns when events can be published. Raises
         `InvalidName`, `NotTogether` as `publish` does, and `UsageError` for a set of less than two regions.
         """
         await self._working()[0].declare_joint(sets)
@@ -392,7 +391,7 @@ class Client:
         ``region``: a tuple of several publishes the event to all of them at once, or to none. It has one place in the
         order, and comes once to each that has any of them: see `Event.regions`. The receipt has `Receipt.positions`. It
         names its key in all of them; ``only_if`` names (region, key). On several nodes, the first event of a set waits
-        for a plan that has its regions together: see `declare_joint`. Raises `NotTogether` in causal order, and on
+        for a plan in which its regions meet: see `declare_joint`. Raises `NotTogether` in causal order, and on
         several nodes that order double overlaps only.
         """
         outgoing = self._halves()[0]

@@ -98,7 +98,7 @@ async def test_entities_walk_over_all_borders_in_both_directions_and_everybody_s
 
 
 async def test_a_busy_key_at_a_border_is_waited_for_by_the_library(servers: list[Client]) -> None:
-    """All servers count up one number that is kept on both sides of a border: nobody counts twice, and nothing fails."""
+    """All servers count up one number that is kept on both sides of a border: none counts twice, and nothing fails."""
     borders = [(cell(column, 0), cell(column + 1, 0)) for column in range(COLUMNS - 1)]
     await servers[0].declare_joint(borders)
     plan = await servers[0].plan()
