@@ -13,6 +13,7 @@ from click.core import ParameterSource
 from rich.console import Console
 
 from cli.bench_all import bench_all
+from cli.bench_borders import bench_borders
 from cli.bench_crowds import bench_crowds
 from cli.bench_embedding import bench_embedding
 from cli.bench_gateway import bench_gateway
@@ -95,7 +96,8 @@ def bench(
     The world has S subscribers. An event is about 190 bytes of JSON, which every delivery decodes and hands to a
     callback. Each publisher and each subscriber is a process, and every trial has a fresh private redis-server.
 
-    Other benchmarks are subcommands. `paths`: the cost of paths over several nodes. `memory`: memory of frames,
+    Other benchmarks are subcommands. `paths`: the cost of paths over several nodes. `borders`:
+    what several nodes bring a world with events over borders. `memory`: memory of frames,
     regions and subscribers. `joins`: how many joins/s a network takes. `regions`: how the cost of a
     connection grows with its regions. `recording`: the cost of recording a session.
     `knee`: the most events/s of servers that tick.
@@ -172,6 +174,7 @@ def bench_plan(*, subscribers_max: int, seed: int, plot: Path | None, as_json: b
 
 bench.add_command(bench_all)
 bench.add_command(arrangements)
+bench.add_command(bench_borders)
 bench.add_command(bench_paths)
 bench.add_command(bench_joins)
 bench.add_command(bench_memory)

@@ -75,6 +75,7 @@ ROWS = {
     "bench knee": Row(),
     "bench embedding": Row(),
     "bench gateway": Row(),
+    "bench borders": Row(),
     "bench joins": Row(),
     "bench memory": Row(),
     "bench paths": Row(),

@@ -662,6 +662,62 @@ MUTATIONS = (
 """,
     ),
     Mutation(
+        "a joint event that is refused on its way is dropped",
+        NODE,
+        'meta, body = void(meta), b""',
+        'meta, body, copies, late = void(meta), b"", [], []',
+    ),
+    Mutation(
+        "a joint event that is refused on its way goes on",
+        NODE,
+        'meta, body = void(meta), b""',
+        "pass",
+    ),
+    Mutation(
+        "what a joint event says of keys counts before it is decided",
+        NODE,
+        "if frame.extras.names and is_undecided:",
+        "if False:",
+    ),
+    Mutation(
+        "a condition on a key that is not decided is decided",
+        NODE,
+        "if self.pending.is_pending(parts[condition.part].region, condition.key):",
+        "if False:",
+    ),
+    Mutation(
+        "keys of a joint event that was refused on its way are set",
+        NODE,
+        "source, Judgement.NO if refused else Judgement.OK",
+        "source, Judgement.OK",
+    ),
+    Mutation(
+        "a joint event that was refused on its way leaves its numbers",
+        TOGETHER,
+        """        if last:
+            each.next = part.first + frame.count
+""",
+        "",
+    ),
+    Mutation(
+        "an ingress closes while keys there are not decided",
+        "sequencing/transition.py",
+        "if are_awaited(node.undecided(), self.regions):",
+        "if False:",
+    ),
+    Mutation(
+        "keys that a lost node was to decide wait for ever",
+        "sequencing/pending.py",
+        "return [of for of, each in passing.items() if each.epoch < epoch and not lost.isdisjoint(each.way)]",
+        "return []",
+    ),
+    Mutation(
+        "joint regions need not meet",
+        "sequencing/conditions.py",
+        "bool(way_of(plan.paths, regions)) and not any(",
+        "bool(way_of(plan.paths, regions)) or not any(",
+    ),
+    Mutation(
         "joint sets are left out of components",
         MANAGER,
         "membership = Membership.of(observers(grown, pairs, plan.ordering), plan.paths, plan.joint)",
