@@ -242,8 +242,8 @@ def report(result: Mapping[str, Any]) -> Group:
         )
     world = result["world"]
     note = (
-        f"{world['side']} × {world['side']} cells in three servers, an event a cell and {BORDER_RATE} a border, as fast "
-        f"as\nredis-servers with {world['share']:.0%} of a core each take them: {result['gain']:.2f} times as many on\n"
+        f"{world['side']} × {world['side']} cells in three servers, an event a cell and {BORDER_RATE} a border, as "
+        f"fast as\nredis-servers with {world['share']:.0%} of a core each take them: {result['gain']:.2f} times as many on\n"
         "several nodes. Handovers one by one, without that limit."
     )
     return Group(table, note)
