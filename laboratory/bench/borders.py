@@ -241,9 +241,10 @@ def report(result: Mapping[str, Any]) -> Group:
             ),
         )
     world = result["world"]
+    cells = f"{world['side']} × {world['side']} cells in three servers"
     note = (
-        f"{world['side']} × {world['side']} cells in three servers, an event a cell and {BORDER_RATE} a border, as "
-        f"fast as\nredis-servers with {world['share']:.0%} of a core each take them: {result['gain']:.2f} times as many on\n"
+        f"{cells}, an event a cell and {BORDER_RATE} a border, as fast as\n"
+        f"redis-servers with {world['share']:.0%} of a core each take them: {result['gain']:.2f} times as many on\n"
         "several nodes. Handovers one by one, without that limit."
     )
     return Group(table, note)
