@@ -20,14 +20,16 @@ local prefix = string.sub(node_key, 1, -5)
 local TICK_META = '2 1 0 0 '
 -- How long the stream of an epoch that has ended stays, for who is far behind.
 local ENDED_KEPT_S = 3600
+-- Lua's unpack is limited by its C stack (8,000 slots).
+local CHUNK = 4000
 
 local function forget(field)
   local raw = redis.call('HGET', steps_key, field)
   redis.call('HDEL', steps_key, field)
   redis.call('HDEL', counters_key, 'r ' .. field)
   local step = raw and cjson.decode(raw) or {}
-  for atom = 3, #step do
-    redis.call('HDEL', counters_key, step[atom])
+  for at = 3, #step, CHUNK do
+    redis.call('HDEL', counters_key, unpack(step, at, math.min(at + CHUNK - 1, #step)))
   end
 end
 

@@ -7,7 +7,7 @@ from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from functools import partial
 from itertools import chain
-from typing import Any
+from typing import Any, TypeVar
 
 from adapters.network import Answered
 from adapters.places import Position
@@ -46,14 +46,20 @@ NEWEST_MAX = 100
 """How many streams one round trip asks for their newest frames."""
 
 INSTALL_STEPS_MAX = 1000
-"""How many regions one script call installs: Redis blocks while it runs."""
+CLOSE_MAX = 250
+"""How many regions one script call installs or forgets, and how many it ends: Redis blocks while it runs."""
 
 OPEN_ARGUMENTS_MAX = 10_000
 OPEN_BYTES_MAX = 4 * 1024 * 1024
 """One script call opens no more ingresses beyond these."""
 
+HEADS_MAX = 16
+"""Of how many regions the keys are read at once: each may have 4,096."""
+
 PUBLISHERS_MAX = 1000
 """How many of them are looked at, and forgotten, at once."""
+
+_Each = TypeVar("_Each")
 
 OnLoss = Callable[[str, str, str, int], Awaitable[None]]
 
@@ -308,8 +314,11 @@ class RedisNode:
 
     async def close_ingresses(self, regions: Sequence[tuple[str, int, int]]) -> list[Answer]:
         """Close ingresses; (region, epoch, following epoch) each."""
-        answers = await self.connection.run(STEP, self._step_keys, "close", *chain.from_iterable(regions))
-        return [Answer.decode(answer) for answer in answers]
+        answers: list[Answer] = []
+        for some in _some(regions, CLOSE_MAX):
+            found = await self.connection.run(STEP, self._step_keys, "close", *chain.from_iterable(some))
+            answers += map(Answer.decode, found)
+        return answers
 
     async def accepted(self, regions: Iterable[str]) -> dict[str, dict[str, Accepted]]:
         """Return what was accepted last of each publisher of some regions."""
@@ -325,14 +334,14 @@ class RedisNode:
         """Return the heads of the keys of some regions, of those whose events have named some."""
         keyed = await self.connection.call("HGETALL", self.keys.keyed)
         since = {region.decode(errors="replace"): epochs for region, epochs in pairs(keyed)}
+        named = [(region, epochs) for region in regions if (epochs := _two_numbers(since.get(region))) is not None]
         found: dict[str, Heads] = {}
-        for region in regions:
-            if (epochs := _two_numbers(since.get(region))) is None:
-                continue
-            heads, values = await self.connection.pipeline(
-                [("HGETALL", self.keys.heads(region)), ("HGETALL", self.keys.values(region))]
-            )
-            found[region] = _heads(epochs, heads, values)
+        for some in _some(named, HEADS_MAX):
+            asked = [
+                ("HGETALL", key) for region, _ in some for key in (self.keys.heads(region), self.keys.values(region))
+            ]
+            told = iter(await self.connection.pipeline(asked))
+            found |= {region: _heads(epochs, next(told), next(told)) for region, epochs in some}
         return found
 
     async def snapshots(self, regions: Sequence[tuple[str, int]]) -> dict[str, Snapshot] | None:
@@ -389,8 +398,8 @@ class RedisNode:
 
     async def seal(self, streams: Iterable[tuple[str, int, int]]) -> None:
         """End streams whatever is missing; (region, epoch, number of the TICK or 0) each."""
-        arguments = ((region, epoch, tick or UNKNOWN_END) for region, epoch, tick in streams)
-        await self.connection.run(INSTALL, self._step_keys, "seal", *chain.from_iterable(arguments))
+        for some in _some([(region, epoch, tick or UNKNOWN_END) for region, epoch, tick in streams], CLOSE_MAX):
+            await self.connection.run(INSTALL, self._step_keys, "seal", *chain.from_iterable(some))
 
     async def forget(
         self,
@@ -399,9 +408,11 @@ class RedisNode:
         headless: Sequence[tuple[str, int]] = (),
     ) -> None:
         """Forget steps, (epoch, region) each, links, and the heads of keys of some regions."""
-        gone = chain.from_iterable(headless)
-        arguments = len(link_ends), *link_ends, len(headless), *gone, *chain.from_iterable(steps)
-        await self.connection.run(INSTALL, self._step_keys, "forget", *arguments)
+        for some in _some(headless, CLOSE_MAX):
+            await self.connection.run(INSTALL, self._step_keys, "forget", 0, len(some), *chain.from_iterable(some))
+        for gone in _some([*steps], INSTALL_STEPS_MAX) or [()]:
+            arguments = len(link_ends), *link_ends, 0, *chain.from_iterable(gone)
+            await self.connection.run(INSTALL, self._step_keys, "forget", *arguments)
 
     async def forget_publishers(self, upto: int, living: AbstractSet[str], cursor: int = 0) -> int | None:
         """Forget some of the publishers of incarnations up to one, but for some names; return a cursor to go on by."""
@@ -445,6 +456,11 @@ class RedisNode:
             if not await self.connection.run(INSTALL, self._step_keys, *plan_arguments, *chunk):
                 return False
         return True
+
+
+def _some(every: Sequence[_Each], most: int) -> list[Sequence[_Each]]:
+    """Return the parts that a script call each takes."""
+    return [every[start : start + most] for start in range(0, len(every), most)]
 
 
 def _heads(epochs: tuple[int, int], heads: Sequence[bytes], values: Sequence[bytes]) -> Heads:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import time
 
 import pytest
 
-from adapters.redis.deadline import Deadline
+from adapters.redis.deadline import Deadline, Overdue
 
 FOREVER_S = 3600.0
 
@@ -66,3 +67,25 @@ def test_errors_pass_and_nothing_is_left_to_fire_once_it_is_closed() -> None:
         await asyncio.sleep(0.003)
 
     asyncio.run(run())
+
+
+def test_a_busy_event_loop_is_no_fault_of_the_other_side() -> None:
+    async def answered_while_busy(deadline: Deadline) -> bool:
+        answer = asyncio.get_running_loop().create_future()
+        asyncio.get_running_loop().call_soon(lambda: time.sleep(0.12))
+        asyncio.get_running_loop().call_later(0.14, answer.set_result, True)
+        with deadline.within(0.02):
+            return bool(await answer)
+
+    async def never_answered() -> None:
+        is_over = asyncio.Event()
+        limit = Overdue(0.02, is_over.set)
+        asyncio.get_running_loop().call_soon(lambda: time.sleep(0.12))
+        began = time.monotonic()
+        limit.begin()
+        await is_over.wait()
+        assert time.monotonic() - began > 0.5
+        limit.close()
+
+    assert asyncio.run(answered_while_busy(Deadline()))
+    asyncio.run(never_answered())
