@@ -25,8 +25,7 @@ WIDTH = 100
 HEAD = """\
 # API reference
 
-What `gamecast` exports. This page is generated from docstrings: edit those, then run
-`.venv/bin/python docs/make_api.py > docs/api.md`.
+What `gamecast` exports. This page is generated from docstrings: `./dev docs` builds it.
 
 If you are new, read [start.md](start.md) first; [glossary.md](glossary.md) explains the terms.
 """

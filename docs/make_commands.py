@@ -11,8 +11,7 @@ import click
 HEAD = """\
 # Commands
 
-The help of every command. This page is generated: edit the texts in `cli/`, then run
-`.venv/bin/python docs/make_commands.py > docs/commands.md`.
+The help of every command. This page is generated from the texts in `cli/`: `./dev docs` builds it.
 
 What commands end with is in [exit-statuses.md](exit-statuses.md).
 """

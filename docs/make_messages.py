@@ -14,11 +14,9 @@ from adapters.gateway.refusal import CLOSES, MEANINGS
 HEAD = """\
 # Messages of the gateway
 
-Every message, field and code. This page is generated from `adapters/gateway/schema.py`: edit that, then run
-`.venv/bin/python docs/make_messages.py > docs/messages.md`, and with `--types` for
-`adapters/gateway/client/messages.d.ts`. How they work together is in [gateway.md](gateway.md). A running gateway
-describes itself for tools at `/v1/asyncapi.json` (WebSocket) and `/v1/openapi.json` (HTTP); the TypeScript types of the
-messages are `@gamecast/client/messages`.
+Every message, field and code. This page is generated from `adapters/gateway/schema.py`: `./dev docs` builds it. How
+they work together is in [gateway.md](gateway.md). A running gateway describes itself for tools at `/v1/asyncapi.json`
+(WebSocket) and `/v1/openapi.json` (HTTP); the TypeScript types of the messages are `@gamecast/client/messages`.
 
 Messages over the WebSocket are JSON, in UTF-8 text: an object, or, from clients, an array of them, processed in order.
 Both sides ignore unknown fields. Fields in *italics* may be missing. A position is `epoch-sequence`, such as

@@ -23,9 +23,8 @@ KINDS = {
 HEAD = f"""\
 # Metrics
 
-What `GET /metrics` of a gateway says, for Prometheus. This page is generated: edit the texts in
-`adapters/gateway/metrics.py` and `networkmetrics.py`, then run
-`.venv/bin/python docs/make_metrics.py > docs/metrics.md`.
+What `GET /metrics` of a gateway says, for Prometheus. This page is generated from the texts in
+`adapters/gateway/metrics.py` and `networkmetrics.py`: `./dev docs` builds it.
 
 Counters end with `_total` in what Prometheus reads, histograms with `_bucket`, `_count` and `_sum`. Regions beyond the
 first {metrics.REGIONS_MAX} have one label together, `{metrics.OTHER}`. `deploy/prometheus/` has alerts, and

@@ -1,8 +1,8 @@
 """Build the documentation's site in build/site/html: `./dev docs`.
 
-The pages are those of this folder, in the order of zensical.toml. A file elsewhere in the tree to which a page links
-gets a page of its own, so that no link leaves the site. The build is strict, and all links and anchors of the result
-are checked.
+The pages are those of this folder, in the order of zensical.toml, and those that its scripts print. A file elsewhere
+in the tree to which a page links gets a page of its own, so that no link leaves the site. The build is strict, and all
+links and anchors of the result are checked.
 
 Ends with 1 if a page is in no part of the site, a link leads nowhere, or the build fails.
 """
@@ -30,6 +30,8 @@ TREE = "tree"
 """The folder of the site with what is not in the folder of the pages."""
 LINK = re.compile(r"(\]\()([^)\s]+)(\))")
 LANGUAGES = {".py": "python", ".js": "js", ".mjs": "js", ".lua": "lua", ".yaml": "yaml", ".toml": "toml", ".sh": "sh"}
+GENERATED = "api", "commands", "messages", "metrics", "states"
+"""The pages that scripts of this folder print: they are written when the site is built, and git has none of them."""
 PICTURES = {".gif", ".png", ".svg", ".html", ".json"}
 """And pages and data that are there to be opened as they are."""
 EXCLUDED = "---\nsearch:\n  exclude: true\n---\n\n"
@@ -60,6 +62,8 @@ def gather() -> None:
     shutil.rmtree(SITE, ignore_errors=True)
     PAGES.mkdir(parents=True)
     shutil.copy(DOCS / "zensical.toml", SITE)
+    for name in GENERATED:
+        (DOCS / f"{name}.md").write_text(printed(name), encoding="utf-8")
     for path in DOCS.rglob("*"):
         if path.suffix in PICTURES:
             copy(path, path.relative_to(DOCS).as_posix())
@@ -73,6 +77,15 @@ def gather() -> None:
         text, linked = page(path, known)
         copy_text(known[path], text)
         waiting += linked
+
+
+def printed(name: str, *options: str) -> str:
+    """Return what the script of a page prints; raises `Broken` if it fails."""
+    command = [sys.executable, "-X", "utf8", str(DOCS / f"make_{name}.py"), *options]
+    run = subprocess.run(command, capture_output=True, check=False, encoding="utf-8")
+    if run.returncode:
+        raise Broken(f"docs/make_{name}.py: {run.stderr}")
+    return run.stdout
 
 
 def in_navigation() -> list[str]:

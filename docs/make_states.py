@@ -19,7 +19,7 @@ HEAD = """\
 # States
 
 Four parts are state tables, three of them in the core. The code refuses an event that its table does not have. This
-page is generated from the tables: edit those, then run `.venv/bin/python docs/make_states.py > docs/states.md`.
+page is generated from the tables: `./dev docs` builds it.
 """
 
 

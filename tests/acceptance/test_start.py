@@ -123,7 +123,8 @@ def test_pip_install_names_extras_that_exist() -> None:
 def test_every_file_that_the_page_links_to_exists() -> None:
     linked = re.findall(r"\]\(([^)#:]+)", START)
     assert linked
-    assert [name for name in linked if not (ROOT / "docs" / name).exists()] == []
+    printed = {f"{path.stem.removeprefix('make_')}.md" for path in (ROOT / "docs").glob("make_*.py")}
+    assert [name for name in linked if not (ROOT / "docs" / name).exists() and name not in printed] == []
 
 
 def arguments(command: str) -> list[str]:
