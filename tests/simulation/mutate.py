@@ -1,6 +1,6 @@
 """``./dev mutate``: apply each mutation to a copy of the core, and count the seeds until the simulation notices.
 
-Prints the lists that docs/simulation.md shows. Exit status 1 if a mutation is not noticed within ``--seeds``.
+Prints them by file. Exit status 1 if a mutation is not noticed within ``--seeds``.
 """
 
 from __future__ import annotations
