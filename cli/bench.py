@@ -151,7 +151,7 @@ def bench_plan(*, subscribers_max: int, seed: int, plot: Path | None, as_json: b
     """
     from laboratory.bench.growth import growth_table, plot_growth
     from laboratory.bench.planning import measure_planning
-    from laboratory.planning.picture import require_drawable
+    from placement.planning.picture import require_drawable
 
     if plot is not None:
         require_drawable(plot)

@@ -80,7 +80,7 @@ def capacity(
     from laboratory.capacity.knee import draw_knee, report
     from laboratory.capacity.measuring import find_capacity
     from laboratory.capacity.search import Bounds, Search
-    from laboratory.planning.picture import require_drawable
+    from placement.planning.picture import require_drawable
 
     if repeats % 2 == 0:
         raise click.BadParameter("an even number of runs can end in a tie: give an odd one", param_hint="--repeats")

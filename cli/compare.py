@@ -20,8 +20,8 @@ from laboratory.comparison.page import write_page
 from laboratory.comparison.plots import figures
 from laboratory.comparison.sweep import COMPARED, Row, World, run, star
 from laboratory.comparison.workload import KINDS, Kind
-from laboratory.planning.picture import save
 from launcher.ending import BROKEN
+from placement.planning.picture import save
 from sequencing.errors import UsageError
 
 if TYPE_CHECKING:

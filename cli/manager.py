@@ -15,7 +15,7 @@ from adapters.urls import redacted
 from cli.daemons import Stop, once_there, overlaps_option, run_until_stopped, wait_option
 from gamecast.client.configuration import Limits
 from gamecast.client.networks import require_reachable
-from laboratory.planning.reading import read_overlaps
+from placement.planning.reading import read_overlaps
 from sequencing.errands import Seen
 from sequencing.plan import Ordering
 from sequencing.record import Pair

@@ -23,9 +23,9 @@ from sequencing.names import check_node_name
 from sequencing.plan import Ordering
 
 if TYPE_CHECKING:
-    from laboratory.planning.frontier import Frontier
-    from laboratory.planning.reading import MembershipFile
     from placement.placing import Objective
+    from placement.planning.frontier import Frontier
+    from placement.planning.reading import MembershipFile
 
 NODES_DEFAULT = 3
 FRONTIER_NODES_DEFAULT = 64
@@ -221,19 +221,19 @@ def plan(
     Exit status: 0 if the plan satisfies the conditions C1 to C4 and keeps --capacity, 1 if not, or if the leader
     refused a part of it, 2 for malformed or empty input, 3 if the network is unavailable.
     """
-    from laboratory.planning.document import PAIRS_MAX, plan_document
-    from laboratory.planning.figures import PlanFigures
-    from laboratory.planning.frontier import draw_frontier, tell_frontier
-    from laboratory.planning.frontier import frontier as compare
-    from laboratory.planning.grid import grid_overlaps
-    from laboratory.planning.nearer import Ground
-    from laboratory.planning.picture import draw_plan, require_drawable
-    from laboratory.planning.places import Task, read_hosts, read_node_hosts
-    from laboratory.planning.reading import read_membership, read_overlaps, read_rates
-    from laboratory.planning.story import tell
-    from laboratory.topologies.reading import read_topology
     from placement.placing import EFFORTS as PLACING_EFFORTS
     from placement.planner import make_plan_and_report
+    from placement.planning.document import PAIRS_MAX, plan_document
+    from placement.planning.figures import PlanFigures
+    from placement.planning.frontier import draw_frontier, tell_frontier
+    from placement.planning.frontier import frontier as compare
+    from placement.planning.grid import grid_overlaps
+    from placement.planning.nearer import Ground
+    from placement.planning.picture import draw_plan, require_drawable
+    from placement.planning.places import Task, read_hosts, read_node_hosts
+    from placement.planning.reading import read_membership, read_overlaps, read_rates
+    from placement.planning.story import tell
+    from placement.topologies.reading import read_topology
     from sequencing.conditions import violations
     from sequencing.expected import observers
     from sequencing.membership import Membership
@@ -383,9 +383,9 @@ def plan(
 
 def _made(text: str) -> tuple[MembershipFile, dict[str, float]]:
     """Return a world that is made, as if it had been read, and its events/s."""
-    from laboratory.planning.reading import MembershipFile
-    from laboratory.planning.rows import Skipped
     from laboratory.scale.worlds import made, parse_world
+    from placement.planning.reading import MembershipFile
+    from placement.planning.rows import Skipped
 
     found = made(parse_world(text))
     rows = int(found.membership.incidence.nnz)

@@ -22,8 +22,8 @@ from gamecast.errors import NoLeader, NotAllowed, OtherSideError, PlanError
 from launcher.ending import BROKEN
 
 if TYPE_CHECKING:
-    from laboratory.planning.nearer import Ground
-    from laboratory.planning.running import Running
+    from adapters.redis.running import Running
+    from placement.planning.nearer import Ground
     from placement.replanning import Replanned, Replanning, Standing
     from sequencing.plan import Plan
 
@@ -89,7 +89,7 @@ def plan_running(context: click.Context, wanted: Wanted, show: Show) -> None:
 
 
 async def _found(wanted: Wanted, show: Show) -> Found:
-    from laboratory.planning.running import apply, look
+    from adapters.redis.running import apply, look
     from placement.replanning import replanned
 
     show(f"measuring for {wanted.seconds:g} s")
@@ -130,7 +130,7 @@ def _rates(running: Running, wanted: Wanted) -> tuple[dict[str, float], int]:
 
 
 def _delays_ms(network: Replanning, *plans: Plan) -> tuple[float, ...]:
-    from laboratory.planning.nearer import NearerReplanning
+    from placement.planning.nearer import NearerReplanning
 
     return tuple(map(network.total_ms, plans)) if isinstance(network, NearerReplanning) else ()
 
@@ -147,8 +147,8 @@ def _replanning(running: Running, rates: Mapping[str, float], wanted: Wanted) ->
             there=running.unregistered,
             capacity=wanted.capacity,
         )
-    from laboratory.planning.nearer import NearerReplanning
     from placement.placing import EFFORTS
+    from placement.planning.nearer import NearerReplanning
 
     return NearerReplanning(
         running.plan,

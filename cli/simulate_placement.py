@@ -17,7 +17,7 @@ from cli.tables import markdown, put_into, table_of, wide_console
 from laboratory.processes.pool import mapped
 
 if TYPE_CHECKING:
-    from laboratory.topologies.comparison import Compared
+    from laboratory.placing.comparison import Compared
     from placement.topology import Topology
 
 HEADER = (
@@ -77,8 +77,8 @@ def placement(
     Exit status: 0, or 2 for wrong use.
     """
     from laboratory.match.trace import read_match
-    from laboratory.topologies.comparison import WORKLOADS, mean_of
-    from laboratory.topologies.reading import read_topology
+    from laboratory.placing.comparison import WORKLOADS, mean_of
+    from placement.topologies.reading import read_topology
 
     topologies = {file.name: read_topology(file, rtt=rtt and _is_matrix(file), weight=weight) for file in files}
     seeds = range(first, first + runs)
@@ -139,7 +139,7 @@ def _progress(count: int) -> Progress:
 
 
 def _compare(job: Job) -> Compared:
-    from laboratory.topologies.comparison import compare
+    from laboratory.placing.comparison import compare
 
     return compare(*job)
 

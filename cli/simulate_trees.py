@@ -13,10 +13,10 @@ from rich.console import Console
 from rich.table import Table
 
 from gamecast.errors import UsageError
-from laboratory.topologies.reading import read_topology
 from placement.distribution.bounded import cst_c, cst_cd
 from placement.distribution.shared import core_based, reverse_paths, steiner, unicast
 from placement.distribution.tree import DELAY, Distribution, Graph, require_multicast
+from placement.topologies.reading import read_topology
 from placement.topology import Network, Topology
 
 BOUND_FACTOR = 1.25

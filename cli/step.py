@@ -9,13 +9,13 @@ import orjson
 from rich.console import Console
 from rich.text import Text
 
-from adapters.textlines import foreign_encoding
 from classic.executions.classes import classify
 from classic.executions.diagram import draw
 from classic.protocols.catalogue import PROTOCOLS, find_protocol
 from cli.outfiles import writing
 from laboratory.protocols.script import Played, play
 from launcher.ending import BROKEN
+from placement.textlines import foreign_encoding
 from sequencing.errors import InvalidInput
 
 

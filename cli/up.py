@@ -21,7 +21,7 @@ from cli.daemons import Stop, overlaps_option, run_until_stopped
 from cli.reporting import counted
 from cli.token import key_document, write_keys
 from gamecast.client.configuration import Limits
-from laboratory.planning.reading import read_overlaps
+from placement.planning.reading import read_overlaps
 from sequencing.extras import first_missing
 from sequencing.plan import Ordering
 from sequencing.record import Pair

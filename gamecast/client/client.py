@@ -366,8 +366,9 @@ class Client:
         """Declare sets of regions that events will be published to at once, so that the first of these need not wait.
 
         On several nodes, the paths of the regions of a set meet from then on, and one of them passes where all others
-        begin. A set that was published to is declared by that. Declared is declared, as in `declare_overlaps`. Returns when events can be published. Raises
-        `InvalidName`, `NotTogether` as `publish` does, and `UsageError` for a set of less than two regions.
+        begin. A set that was published to is declared by that. Declared is declared, as in `declare_overlaps`. Returns
+        when events can be published. Raises `InvalidName`, `NotTogether` as `publish` does, and `UsageError` for a set
+        of less than two regions.
         """
         await self._working()[0].declare_joint(sets)
 

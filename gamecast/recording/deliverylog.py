@@ -36,9 +36,9 @@ import numpy as np
 import numpy.typing as npt
 import orjson
 
-from adapters.textlines import foreign_encoding, read_lines
 from analytics.session.listing import list_local, look, why_not
 from analytics.session.manifest import is_session
+from placement.textlines import foreign_encoding, read_lines
 from sequencing.checkers import DeliverySequence, Published
 from sequencing.checkers.stays import Placed, Position, Stay
 from sequencing.errors import InvalidInput

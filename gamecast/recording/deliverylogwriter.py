@@ -11,7 +11,7 @@ from typing import IO, Self, cast
 
 import orjson
 
-from adapters.textlines import BUFFER_BYTES
+from placement.textlines import BUFFER_BYTES
 from sequencing.checkers.stays import Stay
 
 

@@ -25,9 +25,9 @@ from rich.table import Table
 import gamecast
 from adapters.embedded.network import EmbeddedNetwork
 from adapters.redis.leadercontrol import LeaderControl
+from adapters.redis.running import apply, look
 from laboratory.bench.campaign import versions
 from laboratory.bench.figures import percentile
-from laboratory.planning.running import apply, look
 from placement.replanning import Replanning, replanned
 
 SERVERS = 3

@@ -40,7 +40,7 @@ def plot_growth(costs: Sequence[PlanningCost], file: Path) -> None:
     """Draw seconds over subscribers on logarithmic axes; raises `UsageError` if the file cannot be written."""
     from matplotlib.figure import Figure
 
-    from laboratory.planning.picture import quiet_style, save
+    from placement.planning.picture import quiet_style, save
 
     with quiet_style():
         figure = Figure(figsize=(7.6, 4.6), facecolor="white")

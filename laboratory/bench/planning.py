@@ -81,8 +81,8 @@ def measure_planning(
 
 def measure_size(subscribers: int, seed: int) -> PlanningCost:
     """Measure one size in this process."""
-    from laboratory.planning.grid import grid_incidence
     from placement.planner import make_plan
+    from placement.planning.grid import grid_incidence
     from sequencing.conditions import require_sound
     from sequencing.membership import Membership
     from sequencing.overlap_index import OverlapIndex

@@ -103,7 +103,7 @@ def draw_knee(result: Mapping[str, Any], file: Path) -> None:
     from matplotlib.figure import Figure
     from matplotlib.ticker import FuncFormatter, NullLocator
 
-    from laboratory.planning.picture import quiet_style, save
+    from placement.planning.picture import quiet_style, save
 
     with quiet_style():
         figure = Figure(figsize=(7.6, 4.6), facecolor="white")

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple, Self
 
 import orjson
 
-from adapters.textlines import read_lines
 from laboratory.chaos.items import own_name
+from placement.textlines import read_lines
 from sequencing.frames import CARRIES_EVENTS, FrameKind, decode_keyed_body, joint_parts, parse_meta
 from sequencing.keyed import Position
 

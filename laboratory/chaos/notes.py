@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from adapters.textlines import read_lines
 from gamecast.positions import parse_position
 from laboratory.chaos.items import own_name
 from laboratory.simulation.server import Delivered, Diary, State
+from placement.textlines import read_lines
 from sequencing.errors import InvalidInput
 from sequencing.keyed import Position
 from sequencing.ready import Missing

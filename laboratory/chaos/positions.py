@@ -12,8 +12,8 @@ from typing import Any
 
 import orjson
 
-from adapters.textlines import read_lines
 from gamecast.positions import parse_position
+from placement.textlines import read_lines
 from sequencing.keyed import Position
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from io import StringIO
 from typing import TYPE_CHECKING, Any
 
-from laboratory.planning.picture import quiet_style
+from placement.planning.picture import quiet_style
 from sequencing.extras import require
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from laboratory.comparison.atoms import Atoms
 from laboratory.comparison.measure import measure
 from laboratory.comparison.workload import Kind, Workload, draw_workload
 from laboratory.processes.pool import mapped
-from laboratory.topologies.reading import read_topology
+from placement.topologies.reading import read_topology
 from placement.topology import Topology
 from sequencing.errors import UsageError
 

@@ -1,7 +1,7 @@
 """The workload on which protocols are compared: places of processes, members of groups, and times of publishing.
 
 Topologies and groups are those of placement (`laboratory.placing.transit_stub`, `placement.workloads`,
-`laboratory.topologies`).
+`placement.topologies`).
 All protocols have the same machines: sequencing nodes of ours stand on processes' machines, too, placed by distance,
 and the first process, which is the coordinator, the root and the first holder of tokens, is the 1-median of all. So
 every protocol has its centre where it is best.

@@ -20,7 +20,7 @@ def draw_counterexample(script: str, file: Path) -> None:
     """Draw a played scenario into a file; needs matplotlib."""
     from matplotlib.figure import Figure
 
-    from laboratory.planning.picture import quiet_style, save
+    from placement.planning.picture import quiet_style, save
 
     cast = read_cast(script.partition("---\n")[0])
     colour = {say.event: COLOURS[i] for i, say in enumerate(s for s in cast.says if s.kind == "event")}

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from adapters.textlines import foreign_encoding, read_lines
+from placement.textlines import foreign_encoding, read_lines
 from sequencing.errors import InvalidInput
 
 FloatArray = npt.NDArray[np.float64]

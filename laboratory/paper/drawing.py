@@ -12,7 +12,7 @@ from laboratory.paper.curves import OCCUPANCY_GROUPS, Curve
 from laboratory.paper.experiment import Run
 from laboratory.paper.summary import pooled
 from laboratory.placing.baselines import vector_bytes
-from laboratory.planning.picture import draw_all
+from placement.planning.picture import draw_all
 from sequencing.extras import require
 
 if TYPE_CHECKING:

@@ -22,8 +22,8 @@ from typing import Any
 
 import orjson
 
-from adapters.textlines import foreign_encoding, read_lines
 from classic.executions.record import Event, Kind, Record, Sent
+from placement.textlines import foreign_encoding, read_lines
 from sequencing.errors import InvalidInput
 
 Line = tuple[str, dict[str, Any]]

@@ -7,8 +7,8 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from laboratory.planning.picture import draw_all
 from laboratory.scale.figures import JOINS_MANAGER, JOINS_ONE_PROCESS, JOINS_REDIS, PlanCost, WorldFigures
+from placement.planning.picture import draw_all
 from sequencing.extras import require
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ import numpy.typing as npt
 from scipy import sparse
 
 from gamecast.errors import UsageError
-from laboratory.planning.grid import VIEW_CELLS
+from placement.planning.grid import VIEW_CELLS
 from sequencing.membership import Membership
 
 Gather = Literal["spread", "flocks", "event", "boss"]

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from laboratory.topologies.reading import read_topology
+from placement.topologies.reading import read_topology
 from sequencing.errors import UsageError
 
 NAMES_SHOWN = 8

@@ -24,6 +24,7 @@ from adapters.redis.controlkeys import ControlKeys
 from adapters.redis.leadercontrol import LEADING, LeaderControl
 from adapters.redis.network import RedisNetwork
 from adapters.redis.node import INSTALL, RedisNode
+from adapters.redis.running import apply
 from adapters.redis.survey import survey
 from adapters.redis.users import FUNCTIONS, ROLES, create_users, load_functions, new_users, users_of
 from adapters.urls import as_user_of
@@ -31,7 +32,6 @@ from adapters.urls import without_user as plain
 from cli.doctor import findings_of
 from cli.main import cli
 from gamecast.errors import AuthenticationFailed, NoLeader, NotAllowed, UsageError
-from laboratory.planning.running import apply
 from tests.events import take
 from tests.integration.gateway_clients import Socket, running_gateway
 from tests.patience import Deadline, patience

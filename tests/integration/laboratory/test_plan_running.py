@@ -19,9 +19,9 @@ import pytest
 
 import gamecast
 from adapters.embedded.server import EmbeddedServer, EmbeddedServers
+from adapters.redis.running import apply, look
 from gamecast.errors import NoLeader, PlanError
 from gamecast.testing import DeliverySequence, judge
-from laboratory.planning.running import apply, look
 from sequencing.plan import Plan
 from tests.integration.node_processes import end, start_node
 from tests.patience import patience

@@ -151,7 +151,7 @@ def by_counter(atoms: list[dict[str, Any]]) -> dict[tuple[str, int], list[str]]:
 
 
 def test_too_many_pairs_are_left_to_the_atoms(world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("laboratory.planning.document.PAIRS_MAX", 2)
+    monkeypatch.setattr("placement.planning.document.PAIRS_MAX", 2)
     rows = "".join(f"s{number},{region}\n" for number in range(3) for region in "abc")
     result = run("-", "--out", tmp_path / "plan.json", "--json", stdin=rows)
     assert result.exit_code == 0

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from adapters.textlines import LINE_BYTES_MAX
 from gamecast.recording.deliverylog import find_delivery_logs, log_file_name, read_delivery_logs, read_published
 from gamecast.recording.deliverylogwriter import DeliveryLogWriter
+from placement.textlines import LINE_BYTES_MAX
 from sequencing.checkers import Published
 from sequencing.errors import InvalidInput
 

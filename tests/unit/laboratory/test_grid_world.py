@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from laboratory.planning.grid import grid_world
+from placement.planning.grid import grid_world
 from sequencing.errors import UsageError
 from sequencing.overlaps import count_double_overlaps
 

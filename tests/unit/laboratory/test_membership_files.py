@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from laboratory.planning.reading import MembershipFile, read_membership, read_rates
+from placement.planning.reading import MembershipFile, read_membership, read_rates
 from sequencing.errors import InvalidInput
 from sequencing.membership import Membership
 

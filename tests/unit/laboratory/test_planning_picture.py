@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from laboratory.planning import picture
-from laboratory.planning.figures import PlanFigures
-from laboratory.planning.grid import grid_world
-from laboratory.planning.node_order import left_to_right
-from laboratory.planning.picture import draw_plan
 from placement.planner import make_plan
+from placement.planning import picture
+from placement.planning.figures import PlanFigures
+from placement.planning.grid import grid_world
+from placement.planning.node_order import left_to_right
+from placement.planning.picture import draw_plan
 from sequencing.membership import Membership
 from sequencing.overlaps import count_double_overlaps
 from sequencing.plan import Atom, AtomId, Plan

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from adapters.redis.networkstate import RegionState
-from laboratory.planning.running import rates_between
+from adapters.redis.running import rates_between
 
 
 def region(name: str, epoch: int, drawn: int | None, at_s: float | None) -> RegionState:

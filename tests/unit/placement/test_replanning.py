@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from gamecast.errors import UsageError
-from laboratory.planning.nearer import Ground, NearerReplanning
 from placement.placing import EFFORTS
 from placement.planner import make_plan
+from placement.planning.nearer import Ground, NearerReplanning
 from placement.replanning import MOVE_PRICE, Replanned, Replanning, replanned
 from placement.topology import matrix
 from sequencing.conditions import violations

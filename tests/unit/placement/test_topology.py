@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from laboratory.topologies.reading import read_topology
+from placement.topologies.reading import read_topology
 from placement.topology import matrix, network
 from sequencing.errors import InvalidInput, UsageError
 from tests.shared_data import SHARED_DATA, needs_shared_data

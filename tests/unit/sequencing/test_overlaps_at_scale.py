@@ -7,7 +7,7 @@ import time
 import numpy as np
 import pytest
 
-from laboratory.planning.grid import grid_world
+from placement.planning.grid import grid_world
 from sequencing.conditions import violations
 from sequencing.membership import Membership
 from sequencing.overlap_index import OverlapIndex

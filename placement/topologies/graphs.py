@@ -11,9 +11,9 @@ from xml.etree.ElementTree import ParseError
 import networkx as nx
 import numpy as np
 
-from adapters.textlines import read_lines
-from gamecast.errors import InvalidInput, UsageError
+from placement.textlines import read_lines
 from placement.topology import Network, network
+from sequencing.errors import InvalidInput, UsageError
 
 
 def read_graph(file: Path, weight: str, part: float = 1.0) -> Network:

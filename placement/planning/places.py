@@ -11,16 +11,16 @@ from typing import Any, Literal
 
 import numpy as np
 
-from adapters.textlines import foreign_encoding, read_lines
-from gamecast.errors import InvalidInput, UsageError
-from laboratory.planning.rows import MalformedRow, read_rows
 from placement.bound import lower_bound
 from placement.central import central
 from placement.objective import region_rates
 from placement.placing import Effort, LoadRule, Objective, place
+from placement.planning.rows import MalformedRow, read_rows
 from placement.stretch import Distances, Figures, figures
+from placement.textlines import foreign_encoding, read_lines
 from placement.topology import IntArray, Topology
 from placement.workloads import Workload
+from sequencing.errors import InvalidInput, UsageError
 from sequencing.membership import Membership
 from sequencing.plan import Ordering, Plan
 

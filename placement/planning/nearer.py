@@ -8,14 +8,14 @@ from typing import Literal
 
 import numpy as np
 
-from gamecast.errors import UsageError
-from laboratory.planning.places import Task
 from placement.placed import Placed
 from placement.placing import Effort
+from placement.planning.places import Task
 from placement.replanning import Part, Replanning, with_part
 from placement.stretch import figures
 from placement.topology import Topology
 from sequencing.conditions import violations
+from sequencing.errors import UsageError
 from sequencing.membership import Membership
 from sequencing.plan import Plan
 

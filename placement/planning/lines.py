@@ -9,8 +9,8 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from laboratory.planning.figures import PlanFigures
-from laboratory.planning.node_order import left_to_right
+from placement.planning.figures import PlanFigures
+from placement.planning.node_order import left_to_right
 from sequencing.plan import Atom, Plan
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from laboratory.planning.figures import CONDITIONS, PlanFigures
-from laboratory.planning.reading import MembershipFile
+from placement.planning.figures import CONDITIONS, PlanFigures
+from placement.planning.reading import MembershipFile
 
 NODES_SHOWN = 8
 BAR_CELLS = 28

@@ -20,11 +20,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gamecast.errors import UsageError
-from laboratory.topologies.graphs import read_graph
-from laboratory.topologies.matrices import read_matrix
-from laboratory.topologies.tables import read_tables
+from placement.topologies.graphs import read_graph
+from placement.topologies.matrices import read_matrix
+from placement.topologies.tables import read_tables
 from placement.topology import Topology
+from sequencing.errors import UsageError
 
 GRAPH_SUFFIXES = (".graphml", ".gml")
 EDGES = "_edges.csv"

@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 from scipy import sparse
 
-from gamecast.errors import InvalidName, UsageError
-from laboratory.planning.rows import MalformedRow, Skipped, read_rows
+from placement.planning.rows import MalformedRow, Skipped, read_rows
+from sequencing.errors import InvalidName, UsageError
 from sequencing.membership import Membership
 from sequencing.names import check_connection_name, check_region
 from sequencing.record import Pair, pair_of
@@ -34,7 +34,7 @@ class MembershipFile:
 def read_membership(
     file: Path, *, skip_bad: bool = False, on_progress: Callable[[int], None] | None = None
 ) -> MembershipFile:
-    """Read ``subscriber,region`` rows, CSV or JSON Lines (see `laboratory.planning.rows`); ``-`` is standard input.
+    """Read ``subscriber,region`` rows, CSV or JSON Lines (see `placement.planning.rows`); ``-`` is standard input.
 
     A row without a subscriber (an empty cell, null) says that the region exists. Takes some 2 s a million rows. Raises
     `InvalidInput` for the first malformed row, naming file and line, unless ``skip_bad``.

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
-from adapters.textlines import read_lines
-from gamecast.errors import InvalidInput, UsageError
+from placement.textlines import read_lines
 from placement.topology import Matrix, matrix
+from sequencing.errors import InvalidInput, UsageError
 
 
 def read_matrix(file: Path, part: float = 1.0) -> Matrix:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from laboratory.planning.figures import PlanFigures
-from laboratory.planning.node_order import left_to_right
+from placement.planning.figures import PlanFigures
+from placement.planning.node_order import left_to_right
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 import numpy as np
 from scipy import sparse
 
-from gamecast.errors import UsageError
+from sequencing.errors import UsageError
 from sequencing.membership import Membership
 from sequencing.record import Pair, pair_of
 

@@ -1,7 +1,7 @@
 """A plan drawn so that a person understands it; matplotlib comes with the extra ``plots``.
 
-A plan of few regions is drawn whole (`laboratory.planning.lines`), a larger one as flows between its nodes
-(`laboratory.planning.flows`).
+A plan of few regions is drawn whole (`placement.planning.lines`), a larger one as flows between its nodes
+(`placement.planning.flows`).
 """
 
 from __future__ import annotations
@@ -12,9 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gamecast.errors import UsageError
-from laboratory.planning.figures import PlanFigures
-from sequencing.errors import unwritable
+from placement.planning.figures import PlanFigures
+from sequencing.errors import UsageError, unwritable
 from sequencing.extras import require
 
 if TYPE_CHECKING:
@@ -41,8 +40,8 @@ def draw_plan(figures: PlanFigures, file: Path) -> None:
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
-    from laboratory.planning.flows import draw_flows
-    from laboratory.planning.lines import draw_lines
+    from placement.planning.flows import draw_flows
+    from placement.planning.lines import draw_lines
 
     require_drawable(file)
     plan = figures.plan

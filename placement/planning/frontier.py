@@ -16,9 +16,9 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from laboratory.planning.picture import quiet_style, require_drawable, save
-from laboratory.planning.places import PlanOnHosts, Task
 from placement.placing import Effort, Objective
+from placement.planning.picture import quiet_style, require_drawable, save
+from placement.planning.places import PlanOnHosts, Task
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

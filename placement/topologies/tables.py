@@ -9,9 +9,9 @@ from pathlib import Path
 
 import numpy as np
 
-from adapters.textlines import read_lines
-from gamecast.errors import InvalidInput, UsageError
+from placement.textlines import read_lines
 from placement.topology import Network, network
+from sequencing.errors import InvalidInput, UsageError
 
 EDGES, NODES = "_edges.csv", "_nodes.csv"
 

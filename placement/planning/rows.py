@@ -16,8 +16,8 @@ from pathlib import Path
 
 import orjson
 
-from adapters.textlines import LINE_BYTES_MAX, foreign_encoding, read_lines
-from gamecast.errors import InvalidInput
+from placement.textlines import LINE_BYTES_MAX, foreign_encoding, read_lines
+from sequencing.errors import InvalidInput
 from sequencing.names import plain_cell
 
 STANDARD_INPUT = Path("-")

@@ -13,7 +13,7 @@ from itertools import pairwise
 from adapters.redis.leadercontrol import LeaderControl
 from adapters.redis.networkstate import RegionState
 from adapters.redis.survey import survey
-from gamecast.errors import InvalidInput, NotAllowed, OtherSideError, PlanError
+from sequencing.errors import InvalidInput, NotAllowed, OtherSideError, PlanError
 from sequencing.expected import observers
 from sequencing.membership import Membership
 from sequencing.plan import Plan
