@@ -15,7 +15,7 @@ from sequencing.node import TransferAnswer
 from sequencing.pending import Judgement, Passing
 from sequencing.plan import Plan
 from sequencing.record import Record
-from sequencing.relay import Relay
+from sequencing.relay import Relay, told
 
 BLOCK_MS = 200
 """How long a read waits before it is repeated."""
@@ -163,14 +163,12 @@ class RelayTask:
     async def _judge(self) -> None:
         """Bring back what became of frames that named keys, and were undecided when they passed this link."""
         verdicts = await self._target.verdicts(self._source_end)
-        # Asked for later: what has a verdict, and is not awaited any more, was told before.
-        passing = await self._source.undecided()
-        awaited = {of for of, each in passing.items() if each.target == self._target_end}
-        if known := {of: verdict for of, verdict in verdicts.items() if of in awaited}:
+        known, awaits_more = told(verdicts, await self._source.undecided(), self._target_end)
+        if known:
             await self._source.resolve(known)
         if verdicts:
             await self._target.settle(verdicts)
-        self._relay.awaits_verdicts = len(known) < len(awaited)
+        self._relay.awaits_verdicts = awaits_more
 
     async def _compare(self) -> None:
         """Require that both ends have the whole link: even a node that is registered to keep all may lose something.

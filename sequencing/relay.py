@@ -7,10 +7,11 @@ relay may die at any point, start again from the beginning of the link, or run t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from sequencing.frames import LinkedFrame
 from sequencing.node import TransferAnswer, TransferVerdict
+from sequencing.pending import Judgement, Passing
 
 FRAMES_MAX = 256
 TRANSFER_BYTES = 4 * 1024 * 1024
@@ -53,3 +54,16 @@ class Relay:
         """Continue after the frames trimmed from the link; until this is called, they are read and offered again."""
         self.frames_moved += accepted - self.after
         self.after = accepted
+
+
+def told(
+    verdicts: Mapping[str, Judgement], passing: Mapping[str, Passing], target: str
+) -> tuple[dict[str, Judgement], bool]:
+    """Return the verdicts that the near end of a link waits for, and whether it waits for more.
+
+    ``verdicts``: those that the far end, ``target``, has for it; ``passing``: what has passed the near end undecided,
+    asked for later: what has a verdict, and is not awaited any more, was told before.
+    """
+    awaited = {of for of, each in passing.items() if each.target == target}
+    known = {of: verdict for of, verdict in verdicts.items() if of in awaited}
+    return known, len(known) < len(awaited)

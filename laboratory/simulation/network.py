@@ -23,7 +23,7 @@ from sequencing.membership import Membership
 from sequencing.node import Answer, Node, Outcome, TransferAnswer, Verdict
 from sequencing.plan import Ordering, Plan
 from sequencing.record import Pair, Record
-from sequencing.relay import Relay
+from sequencing.relay import Relay, told
 from sequencing.store import ControlStore
 
 Steps = Generator[Wait, Any, Any]
@@ -323,13 +323,12 @@ class Network:
         nodes = self.machines[source], self.machines[target]
         [verdicts] = yield self.at(target, plan.runs, lambda: [nodes[1].verdicts(here)])
         [passing] = yield self.at(source, plan.runs, lambda: [nodes[0].undecided()])
-        awaited = {of for of, each in passing.items() if each.target == there}
-        known = {of: verdict for of, verdict in verdicts.items() if of in awaited}
+        known, awaits_more = told(verdicts, passing, there)
         if known:
             yield self.at(source, plan.runs, partial(_done, nodes[0].resolve, known))
         if verdicts:
             yield self.at(target, plan.runs, partial(_done, nodes[1].settle, verdicts))
-        relay.awaits_verdicts = len(known) < len(awaited)
+        relay.awaits_verdicts = awaits_more
 
     def _newest_plan(self) -> Steps:
         """Return the plan that was announced last, None when that cannot be known now."""
