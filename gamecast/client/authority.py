@@ -388,10 +388,11 @@ class Owners:
             try:
                 return await self.publish(regions, payload, key, conditions)
             except Conflict as lost:
-                if lost.region != regions[0]:
-                    raise  # the first condition still held, so neither was accepted
                 position = await self._looked(regions[0], key, claim, first)
                 if position is None:
+                    before = only_if[regions[0], key]
+                    if before is not None and await self._is_still(regions[0], key, before, first):
+                        raise  # what was accepted would have replaced it: the conflict is of another's event
                     raise lost from first
                 epoch, _, sequence = position.partition("-")
                 return Receipt(regions[0], int(epoch), int(sequence))
@@ -401,6 +402,12 @@ class Owners:
     async def _looked(self, region: str, key: str, claim: str, uncertain: PublishUncertain) -> str | None:
         try:
             return await self._position_of(region, key, claim)
+        except GamecastError as error:
+            raise uncertain from error
+
+    async def _is_still(self, region: str, key: str, position: str, uncertain: PublishUncertain) -> bool:
+        try:
+            return await self.is_at(region, key, position)
         except GamecastError as error:
             raise uncertain from error
 

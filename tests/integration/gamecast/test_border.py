@@ -14,6 +14,7 @@ import gamecast
 from adapters.embedded.network import EmbeddedNetwork
 from adapters.redis.leadercontrol import LeaderControl
 from adapters.redis.node import RedisNode
+from adapters.redis.relays import RedisRelays
 from gamecast import Client, Conflict, Event
 from sequencing import joint
 from tests.patience import patience
@@ -129,3 +130,45 @@ async def test_a_busy_key_at_a_border_is_waited_for_by_the_library(servers: list
     assert total >= 60
     assert newest[left] > first.positions[left]
     assert sum(client.statistics().pending_retries for client in servers) > 0
+
+
+@pytest.mark.parametrize("against", [False, True])
+async def test_a_handover_whose_answer_is_late_is_done_once_in_both_directions_of_a_border(*, against: bool) -> None:
+    """The relays are away for longer than events are offered: the first try is uncertain, and the second conflicts."""
+    async with AsyncExitStack() as stack:
+        network = EmbeddedNetwork("embedded://?nodes=3", ordering="acyclic", retention_events=10_000)
+        await network.open()
+        stack.push_async_callback(network.close)
+        network.stand(LeaderControl(network.url))
+        limited = gamecast.connect(network.url, name="old", publish_timeout_s=0.8)
+        old, new = [
+            await stack.enter_async_context(each) for each in (limited, gamecast.connect(network.url, name="new"))
+        ]
+        others = [await stack.enter_async_context(gamecast.connect(network.url, name=f"o{n}")) for n in range(2)]
+        for number, client in enumerate((old, *others)):
+            await client.subscribe(*(cell(c, 0) for c in range(max(0, 2 * number - 1), min(COLUMNS, 2 * number + 3))))
+        borders = [(cell(column, 0), cell(column + 1, 0)) for column in range(COLUMNS - 1)]
+        await old.declare_joint(borders)
+        plan = await old.plan()
+        assert plan is not None
+        pair = next(each for each in borders if plan.paths[each[0]][0] != plan.paths[each[1]][0])
+        entry = joint.way_of(plan.paths, pair)[0]
+        first, second = sorted(pair, key=lambda region: plan.paths[region][0] != entry)
+        here, there = (second, first) if against else (first, second)
+        await new.subscribe(there)
+        mine = await old.authority(here, "goblin")
+        assert network._relays is not None
+        await network._relays.stop()
+        handing = asyncio.create_task(mine.hand_to("new", to=there, state=1))
+        await asyncio.sleep(1.1)
+        network._relays = RedisRelays(network.url)
+        network._relays.start()
+        async with patience(20):
+            receipt = await handing
+            event = await anext(new)
+            assert isinstance(event, Event)
+            assert here in receipt.positions
+            assert not mine.is_held
+            taken = await new.accept(event)
+        assert taken is not None
+        assert await mine.take_back() is None
