@@ -15,7 +15,7 @@ from adapters.embedded.network import EmbeddedNetwork
 from adapters.redis.leadercontrol import LeaderControl
 from adapters.redis.node import RedisNode
 from adapters.redis.relays import RedisRelays
-from gamecast import Client, Conflict, Event
+from gamecast import Client, Conflict, Event, PublishUncertain
 from sequencing import joint
 from tests.patience import patience
 
@@ -132,28 +132,47 @@ async def test_a_busy_key_at_a_border_is_waited_for_by_the_library(servers: list
     assert sum(client.statistics().pending_retries for client in servers) > 0
 
 
+async def border(stack: AsyncExitStack) -> tuple[EmbeddedNetwork, Client, Client, tuple[str, str]]:
+    """Return a network, two of its connections, the first of them impatient, and two cells on the way of an event."""
+    network = EmbeddedNetwork("embedded://?nodes=3", ordering="acyclic", retention_events=10_000)
+    await network.open()
+    stack.push_async_callback(network.close)
+    network.stand(LeaderControl(network.url))
+    old = await stack.enter_async_context(gamecast.connect(network.url, name="old", publish_timeout_s=0.8))
+    new = await stack.enter_async_context(gamecast.connect(network.url, name="new"))
+    others = [await stack.enter_async_context(gamecast.connect(network.url, name=f"o{n}")) for n in range(2)]
+    for number, client in enumerate((old, *others)):
+        await client.subscribe(*(cell(c, 0) for c in range(max(0, 2 * number - 1), min(COLUMNS, 2 * number + 3))))
+    borders = [(cell(column, 0), cell(column + 1, 0)) for column in range(COLUMNS - 1)]
+    await old.declare_joint(borders)
+    plan = await old.plan()
+    assert plan is not None
+    pair = next(each for each in borders if plan.paths[each[0]][0] != plan.paths[each[1]][0])
+    entry = joint.way_of(plan.paths, pair)[0]
+    first, second = sorted(pair, key=lambda region: plan.paths[region][0] != entry)
+    return network, old, new, (first, second)
+
+
+async def test_an_event_that_is_not_decided_in_time_is_uncertain_and_its_regions_go_on() -> None:
+    async with AsyncExitStack() as stack:
+        network, old, new, regions = await border(stack)
+        await new.subscribe(regions[1])
+        assert network._relays is not None
+        await network._relays.stop()
+        async with patience(20):
+            with pytest.raises(PublishUncertain, match="of which other nodes have numbered a part"):
+                await old.publish(regions, "late")
+            network._relays = RedisRelays(network.url)
+            network._relays.start()
+            await old.publish(regions, "in time")
+            assert await events_of(new, 2) == ["late", "in time"]
+
+
 @pytest.mark.parametrize("against", [False, True])
 async def test_a_handover_whose_answer_is_late_is_done_once_in_both_directions_of_a_border(*, against: bool) -> None:
     """The relays are away for longer than events are offered: the first try is uncertain, and the second conflicts."""
     async with AsyncExitStack() as stack:
-        network = EmbeddedNetwork("embedded://?nodes=3", ordering="acyclic", retention_events=10_000)
-        await network.open()
-        stack.push_async_callback(network.close)
-        network.stand(LeaderControl(network.url))
-        limited = gamecast.connect(network.url, name="old", publish_timeout_s=0.8)
-        old, new = [
-            await stack.enter_async_context(each) for each in (limited, gamecast.connect(network.url, name="new"))
-        ]
-        others = [await stack.enter_async_context(gamecast.connect(network.url, name=f"o{n}")) for n in range(2)]
-        for number, client in enumerate((old, *others)):
-            await client.subscribe(*(cell(c, 0) for c in range(max(0, 2 * number - 1), min(COLUMNS, 2 * number + 3))))
-        borders = [(cell(column, 0), cell(column + 1, 0)) for column in range(COLUMNS - 1)]
-        await old.declare_joint(borders)
-        plan = await old.plan()
-        assert plan is not None
-        pair = next(each for each in borders if plan.paths[each[0]][0] != plan.paths[each[1]][0])
-        entry = joint.way_of(plan.paths, pair)[0]
-        first, second = sorted(pair, key=lambda region: plan.paths[region][0] != entry)
+        network, old, new, (first, second) = await border(stack)
         here, there = (second, first) if against else (first, second)
         await new.subscribe(there)
         mine = await old.authority(here, "goblin")
