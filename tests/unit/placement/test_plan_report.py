@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 
 import pytest
 
@@ -11,6 +12,7 @@ from placement.planner import make_plan, make_plan_and_report
 from placement.report import PlanReport
 from sequencing.conditions import violations
 from sequencing.errors import UsageError
+from sequencing.joint import set_name
 from sequencing.membership import Membership
 
 THREE = {"n1": "", "n2": "", "n3": ""}
@@ -147,3 +149,41 @@ def test_worlds_too_large_to_search_are_planned_from_lines() -> None:
     assert {tried.name.split()[1].rstrip(",") for tried in report.tried} == {"cuthill-mckee", "spectral", "least-cut"}
     assert report.length < 1.01
     assert violations(plan, Membership.of(ring)) == {}
+
+
+SIDE = 6
+
+
+def grid_with_shots(*, sees: int) -> Membership:
+    """Return a subscriber for each cell, which also has those around it, and an event over each border.
+
+    ``sees``: whether of its neighbours (1), or none (0).
+    """
+    places = [(x, y) for x in range(SIDE) for y in range(SIDE)]
+    around = range(-sees, sees + 1)
+    members = {
+        f"s{x}{y}": [
+            f"{a}{b}" for a in (x + r for r in around) for b in (y + d for d in around) if {a, b} <= {*range(SIDE)}
+        ]
+        for x, y in places
+    }
+    borders = [((x, y), (x + right, y + 1 - right)) for x, y in places for right in (0, 1)]
+    joint = {set_name([f"{x}{y}", f"{a}{b}"]) for (x, y), (a, b) in borders if max(a, b) < SIDE}
+    return Membership.of(members, joint=frozenset(joint))
+
+
+def test_events_over_borders_leave_no_node_with_far_more_than_the_mean_and_take_no_atom() -> None:
+    plan, report = make_plan_and_report(grid_with_shots(sees=0), THREE)
+    assert max(report.loads.values()) < 1.2 * sum(report.loads.values()) / 3
+    assert {path[0] for path in plan.paths.values()} == {*THREE}
+    assert (plan.atoms, report.why) == ((), ())
+
+
+def test_a_node_that_carries_far_more_than_the_mean_is_told_with_what_relieves_it() -> None:
+    world = grid_with_shots(sees=1)
+    report = make_plan_and_report(world, THREE)[1]
+    told = re.search(r"1\.5 times the mean of 3: `--capacity (\d+)` relieves it", said(report))
+    assert told is not None
+    relieved = make_plan_and_report(world, THREE, capacity=float(told[1]))[1]
+    assert relieved.peak <= float(told[1]) < report.peak
+    assert relieved.length > report.length
