@@ -7,6 +7,7 @@ epoch only regions are added that visit one node, with no atom: C1 to C3 stay tr
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
@@ -17,6 +18,9 @@ from sequencing.record import Members
 SHARE_MAX = 1.5
 """How many times as many regions as on average a node may have, and be given more for this reason. It may also have so
 many times as many as the quietest, besides those of the subscriber that joins."""
+
+FEW = 12
+"""So many regions of chained sets may begin at one node in any case."""
 
 
 class Home(NamedTuple):
@@ -40,6 +44,7 @@ def homes_of(
     ``joint``: sets whose regions are to enter together.
     """
     found: dict[str, Home] = {}
+    new = Counter[str]()
     lacking = frozenset(missing)
     for name, regions in joining.items():
         if not (wanted := (regions & lacking) - found.keys()):
@@ -47,8 +52,9 @@ def homes_of(
         ends = {Home(plan.paths[region][-1], plan.epoch_of(region)) for region in members.get(name, ())}
         ends |= {Home(plan.paths[region][-1], plan.epoch_of(region)) for region in regions & plan.paths.keys()}
         own = len(members.get(name, ()))
-        if len(ends) == 1 and _may_have_more(plan, home := ends.pop(), nodes, len(found), own):
+        if len(ends) == 1 and _may_have_more(plan, home := ends.pop(), nodes, new.total(), own):
             found |= dict.fromkeys(wanted, home)
+            new[home.node] += len(wanted)
     for regions in map(frozenset, map(regions_in, sorted(joint))):
         if not (wanted := (regions & lacking) - found.keys()):
             continue
@@ -56,13 +62,27 @@ def homes_of(
         paths = {region: plan.paths[region] for region in regions - lacking}
         ends |= {Home(path[0], plan.epoch_of(region)) for region, path in paths.items()}
         if not ends:
-            quietest = min(nodes, key=lambda node: (plan.visits.get(node, 0), node))
-            found |= dict.fromkeys(wanted, Home(quietest, plan.epoch))
+            quietest = min(nodes, key=lambda node: (plan.visits.get(node, 0) + new[node], node))
+            home = Home(quietest, plan.epoch)
         elif len(ends) == 1 and all(len(path) == 1 for path in paths.values()):
             [home] = ends
-            if not paths or _may_have_more(plan, home, nodes, len(found), 0):
-                found |= dict.fromkeys(wanted, home)
+            if not (_may_have_more(plan, home, nodes, new.total(), 0) if paths else _may_begin(plan, home, nodes, new)):
+                continue
+        else:
+            continue
+        found |= dict.fromkeys(wanted, home)
+        new[home.node] += len(wanted)
     return found
+
+
+def _may_begin(plan: Plan, home: Home, nodes: Collection[str], new: Counter[str]) -> bool:
+    """Return whether more of a chain of sets, all of whose regions are new, may begin where the others do.
+
+    Else they begin an epoch, whose plan shares them out.
+    """
+    here = plan.visits.get(home.node, 0) + new[home.node]
+    every = sum(plan.visits.get(node, 0) + new[node] for node in nodes)
+    return here <= max(FEW, SHARE_MAX * every / len(nodes))
 
 
 def _may_have_more(plan: Plan, home: Home, nodes: Collection[str], more: int, own: int) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 from random import Random
@@ -186,3 +187,20 @@ def test_a_change_names_the_sets_that_are_new_or_gone() -> None:
     assert changed(with_both, change_between(with_both, with_one)).joint == {CD}
     with pytest.raises(PlanError, match="without a path"):
         changed(APART, {"epoch": 5, "version": 2, "joint": [set_name("ax")]})
+
+
+def test_a_world_of_new_sets_is_shared_out_by_a_plan_and_few_sets_begin_in_place() -> None:
+    def wished(side: int) -> Record:
+        places = [(x, y) for x in range(side) for y in range(side)]
+        steps = [((x, y), (x + right, y + 1 - right)) for x, y in places for right in (0, 1)]
+        sets = [set_name([f"{x}{y}", f"{a}{b}"]) for (x, y), (a, b) in steps if max(a, b) < side]
+        record = wishing(Record(Plan(5, 1, "acyclic", NODES, {}, (), first_epoch=1)), *sets)
+        assert record.plan.joint == {*sets}
+        assert all(can_be_joint(record.plan, regions_in(name)) for name in sets)
+        return record
+
+    few, many = wished(3), wished(6)
+    assert few.plan.epoch == 5
+    entries = Counter(path[0] for path in many.plan.paths.values())
+    assert max(entries.values()) <= 36 // 2
+    assert len(entries) == 3
