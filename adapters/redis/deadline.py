@@ -16,9 +16,9 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
-LATE_S = 0.05
+LATE_S = 0.5
 """A timer that fires so much too late says that the loop was busy."""
-PUT_OFF_S = 0.5
+PUT_OFF_S = 0.25
 PUT_OFF_MAX = 4
 
 
