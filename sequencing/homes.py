@@ -41,7 +41,7 @@ def homes_of(
     """Return region → where it begins, of those ``missing`` regions for which it matters.
 
     ``members``: what the plan counts; ``joining``: subscriber → what it joins; ``nodes``: those that may get regions;
-    ``joint``: sets whose regions are to enter together.
+    ``joint``: sets of regions that are to begin where they meet.
     """
     found: dict[str, Home] = {}
     new = Counter[str]()

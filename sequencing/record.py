@@ -18,7 +18,8 @@ Pair = tuple[str, str]
 
 WIRE = 8
 """The wire version of frames and plans. Before 2, nodes did not number frames: atoms ordered those of one node. Before
-3, the plan of a network of one node listed its regions. Before 4, each plan was announced as a whole."""
+3, the plan of a network of one node listed its regions. Before 4, each plan was announced as a whole. Before 8, all
+regions of an event entered at one node."""
 
 ENDED_EPOCHS_KEPT = 256
 """For this many epochs, an ended stream is ended once more when its node is restarted: for clients still reading it."""

@@ -22,6 +22,25 @@ PUT_OFF_S = 0.25
 PUT_OFF_MAX = 4
 
 
+class _Due:
+    """When a time limit is over: put off a little, a few times, where the event loop was late."""
+
+    def __init__(self) -> None:
+        self.at = math.inf
+        self._put_off = 0
+
+    def set(self, at: float) -> None:
+        """Begin."""
+        self.at, self._put_off = at, 0
+
+    def is_over(self, now: float) -> bool:
+        """Return whether it is, as its timer fires."""
+        if now > self.at + LATE_S and self._put_off < PUT_OFF_MAX:
+            self._put_off += 1
+            self.at = now + PUT_OFF_S
+        return now >= self.at
+
+
 class Deadline:
     """A time limit that one task at a time can use again and again."""
 
@@ -29,8 +48,8 @@ class Deadline:
         self._timer: asyncio.TimerHandle | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._task: asyncio.Task[object] | None = None
-        self._due = math.inf
-        self._cancelling = self._put_off = 0
+        self._due = _Due()
+        self._cancelling = 0
         self._is_over = False
 
     def within(self, timeout_s: float) -> Self:
@@ -42,9 +61,9 @@ class Deadline:
         if self._task is None:
             raise RuntimeError("a deadline must be used within a task")
         self._cancelling = self._task.cancelling()
-        self._is_over, self._put_off = False, 0
-        self._due = loop.time() + timeout_s
-        if self._timer is None or self._due < self._timer.when():
+        self._is_over = False
+        self._due.set(loop.time() + timeout_s)
+        if self._timer is None or self._due.at < self._timer.when():
             self._set(loop)
         return self
 
@@ -54,7 +73,7 @@ class Deadline:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        task, self._task, self._due = self._task, None, math.inf
+        task, self._task, self._due.at = self._task, None, math.inf
         if self._is_over and task is not None:
             self._is_over = False
             if task.uncancel() <= self._cancelling and kind is asyncio.CancelledError:
@@ -75,19 +94,16 @@ class Deadline:
     def _set(self, loop: asyncio.AbstractEventLoop) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = loop.call_at(self._due, self._look, loop)
+        self._timer = loop.call_at(self._due.at, self._look, loop)
 
     def _look(self, loop: asyncio.AbstractEventLoop) -> None:
         self._timer = None
         if self._task is None:
             return
-        if (now := loop.time()) > self._due + LATE_S and self._put_off < PUT_OFF_MAX:
-            self._put_off += 1
-            self._due = now + PUT_OFF_S
-        if now < self._due:
-            self._set(loop)
-        else:
+        if self._due.is_over(loop.time()):
             self.expire()
+        else:
+            self._set(loop)
 
 
 class Overdue:
@@ -99,41 +115,36 @@ class Overdue:
     def __init__(self, after_s: float, on_due: Callable[[], None]) -> None:
         self._after_s, self._on_due = after_s, on_due
         self._loop = asyncio.get_running_loop()
-        self._due = math.inf
-        self._put_off = 0
+        self._due = _Due()
         self._timer: asyncio.TimerHandle | None = None
 
     def begin(self, after_s: float | None = None) -> None:
         """Note that a request is sent; ``after_s``: until when its answer has to come, if not as said."""
-        self._due = self._loop.time() + (self._after_s if after_s is None else after_s)
-        self._put_off = 0
-        if self._timer is None or self._due < self._timer.when():
+        self._due.set(self._loop.time() + (self._after_s if after_s is None else after_s))
+        if self._timer is None or self._due.at < self._timer.when():
             self._set()
 
     def end(self) -> None:
         """Note that the request was answered, or given up."""
-        self._due = math.inf
+        self._due.at = math.inf
 
     def close(self) -> None:
         """Cancel the timer."""
-        self._due = math.inf
+        self._due.at = math.inf
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
     def _look(self) -> None:
         self._timer = None
-        if self._due == math.inf:
+        if self._due.at == math.inf:
             return
-        if (now := self._loop.time()) > self._due + LATE_S and self._put_off < PUT_OFF_MAX:
-            self._put_off += 1
-            self._due = now + PUT_OFF_S
-        if now < self._due:
-            self._set()
-        else:
+        if self._due.is_over(self._loop.time()):
             self._on_due()
+        else:
+            self._set()
 
     def _set(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = self._loop.call_at(self._due, self._look)
+        self._timer = self._loop.call_at(self._due.at, self._look)

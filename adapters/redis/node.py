@@ -198,8 +198,7 @@ class RedisNode:
     async def newest(self, streams: Sequence[tuple[str, int]]) -> list[StampedFrame | None]:
         """Return the newest frame of each egress stream, (region, epoch), None of an empty one."""
         found: list[StampedFrame | None] = []
-        for start in range(0, len(streams), NEWEST_MAX):
-            some = streams[start : start + NEWEST_MAX]
+        for some in _some(streams, NEWEST_MAX):
             replies = await self.connection.pipeline(
                 [("XREVRANGE", self.keys.egress(epoch, region), "+", "-", "COUNT", 1) for region, epoch in some]
             )
@@ -448,9 +447,9 @@ class RedisNode:
     async def _install(
         self, how: str, plan: Plan, retention_events: int, steps: Sequence[tuple[Step, str, int]]
     ) -> bool:
-        for start in range(0, max(len(steps), 1), INSTALL_STEPS_MAX):
+        for some in _some(steps, INSTALL_STEPS_MAX) or [()]:
             chunk: list[Any] = []
-            for step, flag, after in steps[start : start + INSTALL_STEPS_MAX]:
+            for step, flag, after in some:
                 chunk += (step.region, step.epoch, encode_step(flag, step.next, step.atoms, after))
             plan_arguments = how, plan.epoch, plan.version, retention_events
             if not await self.connection.run(INSTALL, self._step_keys, *plan_arguments, *chunk):
