@@ -104,6 +104,9 @@ class Wanderer:
 
     async def _read(self, raw: aiohttp.ClientWebSocketResponse) -> None:
         await raw.send_str(json.dumps({"type": "hello", "name": self.name}))
+        if (first := await raw.receive()).type is not aiohttp.WSMsgType.TEXT:
+            return
+        assert json.loads(first.data)["type"] == "welcome"
         since = {"since": self.positions} if self.positions else {}
         await raw.send_str(json.dumps({"type": "subscribe", "id": "s", "regions": list(self.regions), **since}))
         await self._retry(raw)
