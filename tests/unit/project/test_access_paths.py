@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 TESTS = Path(__file__).resolve().parents[2]
-DOORS = (TESTS.parent / "docs" / "access-paths.md").read_text(encoding="utf-8")
+DOORS = (TESTS.parent / "docs" / "access-paths.csv").read_text(encoding="utf-8")
 
 
 def test_each_test_that_the_table_names_is_there() -> None:
