@@ -3,7 +3,7 @@
 The repository imports its folders beside `gamecast` (`sequencing`, `adapters`, `cli` and others) by their bare names.
 Installed under those names they would overwrite the files of other projects that use them, and uninstalling would
 delete theirs. `pyproject.toml` moves the folders (`sources` of the wheel target); this build hook makes the imports
-follow.
+follow. `laboratory/pyproject.toml` has the same done for gamecast-lab, which installs beside it.
 
 Only module names in import statements change, by inserting the prefix where `ast` says that they stand: line numbers,
 comments and strings stay as they are. What cannot be followed that way stops the build.
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path, PurePath
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -21,8 +21,16 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 from hatchling.builders.plugin.interface import IncludedFile
 from hatchling.builders.wheel import WheelBuilderConfig
+from hatchling.metadata.plugin.interface import MetadataHookInterface
 
 PACKAGE = "gamecast"
+LABORATORY = "gamecast-lab"
+ROOT = Path(__file__).parent
+OF_PACKAGE = (*("adapters", "analytics", "cli", "demo", "gateway", "launcher", "loadtest", "placement", "sequencing"),)
+OF_LABORATORY = ("classic", "laboratory")
+
+# A pure folder cannot import the connection that runs its protocols, so this file is its __init__ in the wheel.
+CLASSIC, CLASSIC_IN_TREE = "gamecast/classic/__init__.py", "gamecast/classic.py"
 
 # Functions that are given a module's name, of which a bare `adapters` cannot be told from any other word.
 TAKES_MODULE_NAME = frozenset({"__import__", "files", "find_spec", "get_data", "import_module", "run_module"})
@@ -40,15 +48,16 @@ class WheelLayout(BuildHookInterface[WheelBuilderConfig]):
         if version == "editable":
             return  # an editable install points at the flat tree itself
         self._copies = TemporaryDirectory(prefix="gamecast-wheel-")
-        selected = list(self.build_config.builder.recurse_selected_project_files())
+        is_laboratory = self.metadata.name == LABORATORY
+        chosen = laboratory_files() if is_laboratory else self.build_config.builder.recurse_selected_project_files()
+        selected = list(chosen)
         refuse_collisions(selected)
-        modules = moved_modules(selected)
+        modules = moved_modules(files_of(OF_PACKAGE + OF_LABORATORY))
         for number, file in enumerate(selected):
-            if not file.path.endswith((".py", ".pyi")):
-                continue
-            source = Path(file.path).read_bytes()
-            rewritten = rewrite_imports(source, file_name=file.relative_path, modules=modules)
-            if rewritten != source:
+            is_code = file.path.endswith((".py", ".pyi"))
+            source = Path(file.path).read_bytes() if is_code or is_laboratory else b""
+            rewritten = rewrite_imports(source, file_name=file.relative_path, modules=modules) if is_code else source
+            if is_laboratory or rewritten != source:
                 copy = Path(self._copies.name, str(number))
                 copy.write_bytes(rewritten)
                 build_data["force_include"][str(copy)] = file.distribution_path
@@ -56,6 +65,35 @@ class WheelLayout(BuildHookInterface[WheelBuilderConfig]):
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
         if version != "editable":
             self._copies.cleanup()
+
+
+class OfTheSameVersion(MetadataHookInterface):
+    """Gives gamecast-lab the version of the gamecast beside it, and has it need that one."""
+
+    PLUGIN_NAME = "custom"
+
+    def update(self, metadata: dict[str, Any]) -> None:
+        said = re.search(r'^__version__ = "(.*)"$', (ROOT / PACKAGE / "version.py").read_text(), re.MULTILINE)
+        assert said, "gamecast/version.py has no version"
+        metadata["version"] = said[1]
+        metadata["dependencies"] = [f"{PACKAGE}[cli,planner,recording]=={said[1]}"]
+
+
+def files_of(folders: Iterable[str]) -> Iterator[IncludedFile]:
+    """Yields the files of folders of the tree, with their places in a wheel."""
+    for folder in folders:
+        for path in sorted((ROOT / folder).rglob("*")):
+            if path.is_file() and "__pycache__" not in path.parts:
+                place = path.relative_to(ROOT).as_posix()
+                yield IncludedFile(str(path), place, f"{PACKAGE}/{place}")
+
+
+def laboratory_files() -> Iterator[IncludedFile]:
+    """Yields the files of gamecast-lab."""
+    for file in files_of(OF_LABORATORY):
+        if file.distribution_path != CLASSIC and file.relative_path != "laboratory/pyproject.toml":
+            yield file
+    yield IncludedFile(str(ROOT / CLASSIC_IN_TREE), CLASSIC_IN_TREE, CLASSIC)
 
 
 class LayoutError(Exception):

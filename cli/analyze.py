@@ -163,8 +163,8 @@ def _direct(matrix: Path | None, hosts: Path | None, *, rtt: bool) -> MakeDirect
             raise UsageError("--hosts and --rtt describe a delay matrix: give --direct MATRIX too")
         return None
     from analytics.jobs.stretch import direct_from
-    from laboratory.wan.distances import read_distances
     from placement.planning.places import read_hosts
+    from placement.topologies.distances import read_distances
 
     distances = read_distances(matrix, rtt=rtt)
     host_of = dict(read_hosts(hosts)) if hosts is not None else {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from difflib import get_close_matches
 from importlib import import_module
 from typing import Any
@@ -15,10 +15,10 @@ INDENTS = 6
 """Columns that click leaves free beside a command's name and its help."""
 
 
-def command_of(name: str) -> click.Command:
-    """Import the module of this name in this package, with underscores for hyphens, and return its command."""
+def command_of(name: str, package: str = __package__) -> click.Command:
+    """Import the module of this name in a package, with underscores for hyphens, and return its command."""
     name = name.replace("-", "_")
-    command = getattr(import_module(f"{__package__}.{name}"), name)
+    command = getattr(import_module(f"{package}.{name}"), name)
     assert isinstance(command, click.Command), f"{name} is not a command"
     return command
 
@@ -46,17 +46,20 @@ class Commands(click.Group):
         sections: Mapping[str, Mapping[str, str]],
         load: Callable[[str], click.Command],
         moved: Mapping[str, str] | None = None,
+        unlisted: Collection[str] = (),
         **attributes: Any,
     ) -> None:
         """``sections``: heading → name → the first sentence of its help, in the order in which a newcomer meets them.
 
         ``load``: imports the command of a name. ``moved``: former name → the command's current name.
+        ``unlisted``: names that ``load`` refuses with a reason.
         """
         super().__init__(**attributes)
         self._sections = sections
         self._lines = {name: line for lines in sections.values() for name, line in lines.items()}
         self._load = load
         self._moved = moved or {}
+        self._unlisted = frozenset(unlisted)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names."""
@@ -64,7 +67,7 @@ class Commands(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import and return a command, or None if none has this name."""
-        if cmd_name not in self._lines:
+        if cmd_name not in self._lines and cmd_name not in self._unlisted:
             return None
         with NotRaised():
             command = self._load(cmd_name)
@@ -90,6 +93,10 @@ class Commands(click.Group):
         """Find the command that the arguments name; for a former or misspelt name, fail with the right one."""
         if args and (now := self._moved.get(args[0])) is not None:
             ctx.fail(f"`{ctx.command_path} {args[0]}` is now `{now}`.")
-        if args and args[0] not in self._lines and (near := get_close_matches(args[0], self._lines)):
+        if (
+            args
+            and args[0] not in self._lines.keys() | self._unlisted
+            and (near := get_close_matches(args[0], self._lines))
+        ):
             ctx.fail(f"No such command {args[0]!r}. Did you mean {' or '.join(map(repr, near))}?")
         return super().resolve_command(ctx, args)

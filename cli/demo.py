@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 import orjson
@@ -15,31 +16,38 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from adapters.embedded.server import EmbeddedServers
-from classic.protocols.catalogue import PROTOCOLS
 from cli.outfiles import writing
+from demo.journey import JOINS_PENDING_MAX
+from demo.killing import KILL_SPEED, Killer, replicated, slowest_s, urls_of_masters
+from demo.match.hosting import Workload, build_workload, server_names
+from demo.match.roaming import LINGER_S
+from demo.match.skirmish import generate_skirmish
+from demo.match.trace import read_match
+from demo.outcome import Outcome
+from demo.plain import replay_plain
+from demo.plain_roaming import replay_plain_roaming
+from demo.recording import session_recording
+from demo.replay import Replay, replay
+from demo.replay_roaming import replay_roaming
+from demo.trades import Trades, trade_over_pubsub, trade_over_regions
+from demo.trades import tell as tell_trades
 from gamecast.errors import PlanError, UsageError
 from gamecast.recording.deliverylog import log_file_name, published_beside, write_published
 from gamecast.recording.deliverylogwriter import DeliveryLogWriter
 from gamecast.recording.options import Recording
-from laboratory.demo.journey import JOINS_PENDING_MAX
-from laboratory.demo.killing import KILL_SPEED, Killer, replicated, slowest_s, urls_of_masters
-from laboratory.demo.outcome import Outcome
-from laboratory.demo.plain import replay_plain
-from laboratory.demo.plain_roaming import replay_plain_roaming
-from laboratory.demo.protocols import EVENTS_MAX, ProtocolOutcome, bounded, replay_protocol, setup_of
-from laboratory.demo.recording import session_recording
-from laboratory.demo.replay import Replay, replay
-from laboratory.demo.replay_roaming import replay_roaming
-from laboratory.demo.trades import Trades, trade_over_pubsub, trade_over_regions
-from laboratory.demo.trades import tell as tell_trades
-from laboratory.match.hosting import Workload, build_workload, server_names
-from laboratory.match.roaming import LINGER_S
-from laboratory.match.skirmish import generate_skirmish
-from laboratory.match.trace import read_match
-from laboratory.wan.distances import Standing, read_distances, stand
-from laboratory.wan.report import WanReport, tell
-from laboratory.wan.run import DURATION_S, node_names, run_wan
 from launcher.ending import BROKEN
+from sequencing.extras import needed_by
+
+if TYPE_CHECKING:
+    from laboratory.protocols.demo import ProtocolOutcome
+    from laboratory.wan.report import WanReport
+from placement.topologies.distances import Standing, read_distances, stand
+
+Begin = Callable[[str, int], Callable[[int], None]]
+"""Called with the name of a part and the number of its deliveries; what it returns is told of each."""
+
+WAN_DURATION_S = 30.0
+"""The default part of a match that is replayed with ``--wan``: the replay takes as long."""
 
 
 class _Servers(click.ParamType[int | None]):
@@ -101,7 +109,8 @@ class _Servers(click.ParamType[int | None]):
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
     help="Delay traffic between hosts by this latency matrix (CSV, ms), and report measured and predicted stretch. "
-    f"--speed 0 counts as 1, and {DURATION_S:g} s are replayed unless you set --duration-s.",
+    f"--speed 0 counts as 1, and {WAN_DURATION_S:g} s are replayed unless you set "
+    "--duration-s. It needs gamecast-lab.",
 )
 @click.option("--rtt", is_flag=True, help="With --wan: the matrix has round-trip times: halve them.")
 @click.option(
@@ -110,9 +119,10 @@ class _Servers(click.ParamType[int | None]):
 @click.option("--node-hosts", metavar="A,B,…", help="With --wan: hosts of the nodes, in turn.  [default: --hosts]")
 @click.option(
     "--protocol",
-    type=click.Choice(list(PROTOCOLS)),
+    metavar="NAME",
     help="Replay over this classic protocol instead, over mailboxes in one Redis server, and judge it by its own "
-    f"guarantees; the first {EVENTS_MAX:,} events at most. --nodes is then the number of servers of plain Pub/Sub.",
+    "guarantees; the first 1,000 events at most. --nodes is then the number of servers of plain Pub/Sub. It needs "
+    "gamecast-lab, and `--protocol list` tells the names.",
 )
 @click.option(
     "--record",
@@ -212,11 +222,12 @@ def demo(
         raise UsageError("--kill kills a master, and a replica takes over: also give --replicas 1")
     if replicas and (roam or wan is not None or protocol is not None):
         raise UsageError("--replicas goes with no --roam, --wan and --protocol")
+    run_protocol, run_wan = _of_laboratory(protocol, wan)
     standing = _standing(wan, rtt, hosts, node_hosts, nodes, servers)
     if standing is not None:
         if roam:
             raise UsageError("--wan needs a plan that does not change: leave out --roam")
-        speed, duration_s = speed or 1.0, DURATION_S if duration_s is None else duration_s
+        speed, duration_s = speed or 1.0, WAN_DURATION_S if duration_s is None else duration_s
     match = read_match(prefix) if prefix is not None else generate_skirmish(seed)
     workload = build_workload(
         match,
@@ -235,12 +246,15 @@ def demo(
         recording = session_recording(record / "session", servers=len(workload.servers), probes=standing is None)
         if recording is None:
             click.echo("only logs are recorded: a session needs pyarrow (pip install 'gamecast[recording]')", err=True)
-    report = None
+    report: WanReport | None = None
     outcome: Outcome | ProtocolOutcome
     if protocol is not None:
-        outcome = asyncio.run(_run_protocol(workload, protocol, nodes=nodes, speed=speed))
+        with _progress() as begin:
+            outcome = asyncio.run(run_protocol(workload, protocol, nodes=nodes, speed=speed, begin=begin))
     elif standing is not None:
-        outcome, report = asyncio.run(_run_wan(workload, standing, nodes=nodes, speed=speed, record=recording))
+        with _progress() as begin:
+            made = run_wan(workload, standing, nodes=nodes, speed=speed, begin=begin, record=recording)
+            outcome, report = asyncio.run(made)
     elif replicas:
         outcome = asyncio.run(
             _run_replicated(
@@ -264,7 +278,7 @@ def demo(
         source = Path(prefix).name if prefix is not None else f"A skirmish (seed {seed})"
         outcome.tell(Console(highlight=False, soft_wrap=False), source)
         if report is not None:
-            tell(report, Console(highlight=False, soft_wrap=False))
+            report.tell(Console(highlight=False, soft_wrap=False))
         if record is not None:
             click.echo(f"The delivery logs are in {record}: judge them with `gamecast audit {record}`.")
         if recording is not None:
@@ -272,6 +286,19 @@ def demo(
             click.echo(f"The recorded session is in {session}: analyze it with `gamecast analyze {session}`.")
     if not outcome.fine:
         context.exit(BROKEN)
+
+
+def _of_laboratory(protocol: str | None, wan: Path | None) -> tuple[Any, Any]:
+    """Return what runs the two, as far as wanted: before a match is read, for the laboratory may be missing."""
+    run_protocol: Any = None
+    run_wan: Any = None
+    if protocol is not None:
+        with needed_by("--protocol"):
+            from laboratory.protocols.demo import run_protocol
+    if wan is not None:
+        with needed_by("--wan"):
+            from laboratory.wan.run import run_wan
+    return run_protocol, run_wan
 
 
 _OF_TRADES = {"joint", "seed", "as_json"}
@@ -312,31 +339,24 @@ def _standing(
     return stand(
         read_distances(wan, rtt=rtt),
         servers=server_names(servers),
-        nodes=node_names(nodes),
+        nodes=tuple(f"n{number}" for number in range(1, nodes + 1)),
         hosts=hosts,
         node_hosts=node_hosts,
     )
 
 
-async def _run_wan(
-    workload: Workload, standing: Standing, *, nodes: int, speed: float, record: Recording | None
-) -> tuple[Outcome, WanReport]:
-    with _progress(sum(workload.expected_deliveries().values())) as begin:
-        return await run_wan(workload, standing, nodes=nodes, speed=speed, begin=begin, record=record)
-
-
 async def _run(workload: Workload, *, nodes: int, speed: float, record: Recording | None) -> Outcome:
     expected = sum(workload.expected_deliveries().values())
-    with _progress(expected) as begin:
+    with _progress() as begin:
         async with AsyncExitStack() as open_casts:
             run = replay_roaming if workload.roams else replay
-            bar = begin("gamecast")
+            bar = begin("gamecast", expected)
             ours, client = await run(open_casts, workload, nodes=nodes, speed=speed, progress=bar, record=record)
             plan = await client.plan()
             if plan is None:
                 raise PlanError("the network has no plan after a replay")
             urls = [url or client.url for url in plan.nodes.values()]
-            progress = begin("plain Pub/Sub")
+            progress = begin("plain Pub/Sub", expected)
             if workload.roams:
                 plain = await replay_plain_roaming(workload, urls, speed=speed, progress=progress)
             else:
@@ -349,12 +369,12 @@ async def _run_replicated(
     workload: Workload, *, nodes: int, replicas: int, kill: bool, speed: float, record: Recording | None
 ) -> Outcome:
     expected = sum(workload.expected_deliveries().values())
-    with _progress(expected) as begin:
+    with _progress() as begin:
         async with AsyncExitStack() as opened:
             network = await opened.enter_async_context(replicated(nodes, replicas))
             servers = network.replicated
             assert servers is not None
-            killer = Killer(servers, network.url, begin("gamecast"), expected)
+            killer = Killer(servers, network.url, begin("gamecast", expected), expected)
             killing = asyncio.create_task(killer.kill(), name="demo kill") if kill else None
             try:
                 ours, client = await replay(
@@ -374,31 +394,18 @@ async def _run_replicated(
             if plan is None:
                 raise PlanError("the network has no plan after a replay")
             same = dict.fromkeys(workload.servers, await asyncio.to_thread(urls_of_masters, servers, nodes))
-            plain = await replay_plain(workload, same, speed=speed, progress=begin("plain Pub/Sub"))
+            plain = await replay_plain(workload, same, speed=speed, progress=begin("plain Pub/Sub", expected))
     return Outcome(workload, plan, ours, plain, killed)
 
 
-async def _run_protocol(workload: Workload, protocol: str, *, nodes: int, speed: float) -> ProtocolOutcome:
-    setup_of(workload, protocol)  # Refuse an unfit workload before anything begins.
-    part = bounded(workload)
-    with _progress(sum(part.expected_deliveries().values())) as begin:
-        async with EmbeddedServers(nodes) as servers:
-            replayed, record = await replay_protocol(
-                part, protocol, servers.urls[0], speed=speed, progress=begin(protocol)
-            )
-            same = dict.fromkeys(part.servers, servers.urls)
-            plain = await replay_plain(part, same, speed=speed, progress=begin("plain Pub/Sub"))
-    return ProtocolOutcome(protocol, part, len(workload.publications), nodes, replayed, record, plain)
-
-
 @contextmanager
-def _progress(expected: int) -> Iterator[Callable[[str], Callable[[int], None]]]:
+def _progress() -> Iterator[Begin]:
     """Yield a function that begins a progress bar on the terminal, if standard error is one."""
     console = Console(stderr=True)
     columns = (TextColumn("{task.description:>14}"), BarColumn(), MofNCompleteColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bars:
 
-        def begin(description: str) -> Callable[[int], None]:
+        def begin(description: str, expected: int) -> Callable[[int], None]:
             task = bars.add_task(description, total=expected)
             return lambda deliveries: bars.advance(task, deliveries)
 

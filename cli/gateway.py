@@ -15,21 +15,21 @@ from typing import TYPE_CHECKING, Any, get_args
 import click
 import orjson
 
-from adapters.gateway.settings import WhenDown
 from adapters.urls import redacted
 from cli.daemons import END_S_MAX, Stop, run_until_stopped
 from cli.outfiles import writing
 from gamecast.client.configuration import WhenBehind
 from gamecast.client.networks import require_reachable
 from gamecast.errors import UsageError
+from gateway.settings import WhenDown
 from sequencing.extras import require
 from sequencing.plan import Ordering
 
 if TYPE_CHECKING:
-    from adapters.gateway.guard import Guard
-    from adapters.gateway.settings import GatewaySettings, HookName, HookSettings
-    from adapters.gateway.tls import TlsFiles
-    from adapters.gateway.tokens import KeySource
+    from gateway.guard import Guard
+    from gateway.settings import GatewaySettings, HookName, HookSettings
+    from gateway.tls import TlsFiles
+    from gateway.tokens import KeySource
 
 logger = logging.getLogger("gamecast.gateway")
 
@@ -166,8 +166,8 @@ def gateway(
     logging.basicConfig(handlers=[handler])
     if keys is not None and "://" not in keys:
         _warn_of_readers(Path(keys))
-    from adapters.gateway.settings import GatewaySettings, parse_address, parse_limits, parse_networks
-    from adapters.gateway.tls import TlsFiles
+    from gateway.settings import GatewaySettings, parse_address, parse_limits, parse_networks
+    from gateway.tls import TlsFiles
 
     tls = None
     if tls_certificate is not None and tls_key is not None:
@@ -205,12 +205,13 @@ async def _run(
     watch_url: str | None,
     trace: bool,
 ) -> None:
-    from adapters.gateway.application import make_application
-    from adapters.gateway.audit import AuditLog
-    from adapters.gateway.guard import Guard
-    from adapters.gateway.replaycache import RedisReplayCache
-    from adapters.gateway.serving import collect_rarely, serving
-    from gamecast.gateway import ClientAccess, extensions
+    from gateway.access import ClientAccess
+    from gateway.application import make_application
+    from gateway.audit import AuditLog
+    from gateway.guard import Guard
+    from gateway.local import extensions
+    from gateway.replaycache import RedisReplayCache
+    from gateway.serving import collect_rarely, serving
 
     replay_cache = RedisReplayCache(url)
     guard = Guard(settings, replay_cache, keys=await _key_source(keys) if keys is not None else None, audience=audience)
@@ -289,8 +290,8 @@ def _has_terminal() -> bool:
 
 
 async def _key_source(keys: str) -> KeySource:
-    from adapters.gateway.keyurl import KeyUrl
-    from adapters.gateway.tokens import KeyFile
+    from gateway.keyurl import KeyUrl
+    from gateway.tokens import KeyFile
 
     if "://" not in keys:
         return KeyFile(Path(keys))
@@ -308,7 +309,7 @@ async def _key_source(keys: str) -> KeySource:
 def _hook_settings(
     urls: Mapping[HookName, str | None], secret: Path | None, when_down: WhenDown
 ) -> HookSettings | None:
-    from adapters.gateway.settings import HookSettings, read_hook_secret
+    from gateway.settings import HookSettings, read_hook_secret
 
     given = {name: url for name, url in urls.items() if url is not None}
     if not given:
@@ -330,7 +331,7 @@ def _hook_settings(
 
 def _warn_of_readers(keys: Path) -> None:
     """Print a warning if other users can read a file of signing keys."""
-    from adapters.gateway.tokens import Keys
+    from gateway.tokens import Keys
 
     if Keys.read(keys).signing and keys.stat().st_mode & 0o044:
         click.echo(f"warning: other users of this machine can read {keys}, and sign tokens: chmod 600", err=True)

@@ -10,6 +10,7 @@ import click
 from cli.commands import Commands, command_of
 from cli.running import run
 from gamecast.version import __version__
+from sequencing.extras import needed_by
 
 SECTIONS = {
     "Get started": {
@@ -36,16 +37,12 @@ SECTIONS = {
         "audit": "Judge delivery logs: one order, nothing lost or repeated?",
         "plan": "Plan a sequencing network from a membership file.",
     },
-    "Measure": {
-        "bench": "Measure gamecast beside its alternatives.",
-        "capacity": "Find the highest rate at which delays stay within bounds.",
-        "gateway-conformance": "Judge a client of the gateway, in any language.",
-        "chaos": "Run a real network under injected faults, and judge it.",
-        "loadtest": "Put load on a network, and check the deliveries of all clients.",
-    },
-    "Research": {"lab": "Simulate, explore and compare protocols."},
+    "Measure": {"loadtest": "Put load on a network, and check the deliveries of all clients."},
 }
 """Heading → name, which is also that of its module (but for hyphens) → the first sentence of its help."""
+
+LABORATORY = frozenset({"bench", "capacity", "chaos", "gateway-conformance", "lab"})
+"""The commands of gamecast-lab, which are listed where it is installed."""
 
 MOVED = {name: f"gamecast lab {name}" for name in ("simulate", "compare", "classify", "step")}
 
@@ -53,11 +50,34 @@ SERVERS = frozenset({"gateway", "manager"})
 """Servers warn if a control Redis keeps nothing over a restart; for other commands, `doctor` reports it."""
 
 
+def sections() -> dict[str, dict[str, str]]:
+    """Return the sections with the commands that are installed."""
+    try:
+        from laboratory import commands as laboratory
+    except ModuleNotFoundError:
+        return SECTIONS
+    return {
+        heading: laboratory.SECTIONS.get(heading, {}) | SECTIONS.get(heading, {})
+        for heading in SECTIONS | laboratory.SECTIONS
+    }
+
+
+def load(name: str) -> click.Command:
+    """Import a command."""
+    if name not in LABORATORY:
+        return command_of(name)
+    with needed_by(f"`gamecast {name}`"):
+        from laboratory import commands as laboratory
+
+        return laboratory.load(name)
+
+
 @click.group(
     cls=Commands,
-    sections=SECTIONS,
-    load=command_of,
+    sections=sections(),
+    load=load,
     moved=MOVED,
+    unlisted=LABORATORY,
     context_settings={"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "GAMECAST"},
 )
 @click.version_option(__version__, message="gamecast %(version)s")

@@ -383,9 +383,9 @@ def plan(
 
 def _made(text: str) -> tuple[MembershipFile, dict[str, float]]:
     """Return a world that is made, as if it had been read, and its events/s."""
-    from laboratory.scale.worlds import made, parse_world
     from placement.planning.reading import MembershipFile
     from placement.planning.rows import Skipped
+    from placement.planning.worlds import made, parse_world
 
     found = made(parse_world(text))
     rows = int(found.membership.incidence.nnz)

@@ -13,13 +13,13 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from adapters.gateway.dashboard.rates import link_rates, node_rates, region_rates
 from adapters.redis.findings import affected_by
 from adapters.redis.networkstate import NetworkState, NodeState
 from adapters.redis.survey import survey
 from adapters.wording import natural
 from cli.reporting import counted, installed_plan, named, printable
 from gamecast.client.networks import require_reachable
+from gateway.dashboard.rates import link_rates, node_rates, region_rates
 from launcher.ending import INFRASTRUCTURE
 
 PIPED_WIDTH = 10_000

@@ -59,7 +59,7 @@ def keygen(*, out: Path, algorithm: str, kid: str | None, public: Path | None) -
     Exit status: 0, or 2 for wrong use.
     """
     with needed_by("`gamecast token`"):
-        from adapters.gateway.tokens import Keys, new_key, public_half
+        from gateway.tokens import Keys, new_key, public_half
 
     if public is not None and public.resolve() == out.resolve():
         raise UsageError(f"--public {public} is the file of --out, and would replace the private keys: name another")
@@ -100,7 +100,7 @@ def mint(*, file: Path, kid: str | None, expires: str, as_json: bool, **claims: 
     with needed_by("`gamecast token`"):
         import jwt
 
-        from adapters.gateway import tokens
+        from gateway import tokens
 
     key = tokens.Keys.read(file).signer(kid)
     made = tokens.mint(key, lifetime_s=_seconds(expires), **claims)
@@ -174,9 +174,9 @@ def _revoke(url: str, subject: str | None, token_id: str | None, for_s: float | 
         raise UsageError("name the tokens: give either --subject or --token-id")
     require_reachable(url)
     with needed_by("`gamecast token`"):
-        from adapters.gateway import revocations
-        from adapters.gateway.replaycache import RedisReplayCache
-        from adapters.gateway.tokens import check_subject
+        from gateway import revocations
+        from gateway.replaycache import RedisReplayCache
+        from gateway.tokens import check_subject
 
     if subject is not None and for_s is not None:
         check_subject(subject, "--subject")

@@ -149,7 +149,7 @@ async def _run(
 
 
 def _new_keys(directory: Path) -> Path:
-    from adapters.gateway.tokens import new_key
+    from gateway.tokens import new_key
 
     file = directory / "keys.json"
     write_keys(file, key_document([new_key("EdDSA")]), 0o600)
@@ -160,7 +160,7 @@ async def _gateway(
     network: EmbeddedNetwork, ordering: Ordering, port: int, keys: Path | None, stack: AsyncExitStack
 ) -> str:
     """Start a gateway and return its URL."""
-    from gamecast.gateway import local_gateway
+    from gateway.local import local_gateway
 
     url, watch_url = network.url_of("gateway"), network.url_of("watcher")
     return await stack.enter_async_context(

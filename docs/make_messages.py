@@ -7,14 +7,14 @@ import sys
 from collections.abc import Iterator
 from typing import Any, get_args
 
-from adapters.gateway import schema
-from adapters.gateway.descriptions import HTTP_TYPES, REFERENCE, SOCKET_TYPES, schemas
-from adapters.gateway.refusal import CLOSES, MEANINGS
+from gateway import schema
+from gateway.descriptions import HTTP_TYPES, REFERENCE, SOCKET_TYPES, schemas
+from gateway.refusal import CLOSES, MEANINGS
 
 HEAD = """\
 # Messages of the gateway
 
-Every message, field and code. This page is generated from `adapters/gateway/schema.py`: `./dev docs` builds it. How
+Every message, field and code. This page is generated from `gateway/schema.py`: `./dev docs` builds it. How
 they work together is in [gateway.md](gateway.md). A running gateway describes itself for tools at `/v1/asyncapi.json`
 (WebSocket) and `/v1/openapi.json` (HTTP); the TypeScript types of the messages are `@gamecast/client/messages`.
 

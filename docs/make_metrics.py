@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, TypeGuard
 
-from adapters.gateway import metrics, networkmetrics
+from gateway import metrics, networkmetrics
 
 KINDS = {
     "Gauge": "gauge",
@@ -24,7 +24,7 @@ HEAD = f"""\
 # Metrics
 
 What `GET /metrics` of a gateway says, for Prometheus. This page is generated from the texts in
-`adapters/gateway/metrics.py` and `networkmetrics.py`: `./dev docs` builds it.
+`gateway/metrics.py` and `networkmetrics.py`: `./dev docs` builds it.
 
 Counters end with `_total` in what Prometheus reads, histograms with `_bucket`, `_count` and `_sum`. Regions beyond the
 first {metrics.REGIONS_MAX} have one label together, `{metrics.OTHER}`. `deploy/prometheus/` has alerts, and

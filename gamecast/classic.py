@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from gamecast.client.protocolclient import ProtocolClient
+    from laboratory.protocols.client import ProtocolClient
 
 __all__ = ["ProtocolClient", "connect"]
 
@@ -33,12 +33,12 @@ def connect(
 
     ``protocol``: its name in the catalogue, see docs/protocols.md. All processes say the same ``groups`` (region →
     members) or, for one group of all, ``processes``; ``tree``, ``open_groups`` and ``network``: see
-    `gamecast.client.classicconnection.connect`.
+    `laboratory.protocols.connection.connect`.
 
     Raises `UsageError` and its kinds at once when an argument cannot be right. A protocol is refused when something it
     assumes is missing; the error names the protocols that would fit. Does not block.
     """
-    from gamecast.client.protocolclient import ProtocolClient  # which imports the folder that this file is in the wheel
+    from laboratory.protocols.client import ProtocolClient  # which imports the folder that this file is in the wheel
 
     return ProtocolClient(
         url,
@@ -54,7 +54,7 @@ def connect(
 
 def __getattr__(name: str) -> Any:
     if name == "ProtocolClient":
-        from gamecast.client.protocolclient import ProtocolClient  # as above
+        from laboratory.protocols.client import ProtocolClient  # as above
 
         return ProtocolClient
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -17,9 +17,9 @@ from random import Random
 
 import numpy as np
 
-from laboratory.match.hosting import build_workload
-from laboratory.match.skirmish import generate_skirmish
-from laboratory.match.trace import read_match
+from demo.match.hosting import build_workload
+from demo.match.skirmish import generate_skirmish
+from demo.match.trace import read_match
 from placement.topology import FloatArray
 from placement.workloads import BoolArray, grid_world, occupied, zipf_groups
 from sequencing.errors import UsageError

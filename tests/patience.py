@@ -1,4 +1,4 @@
-"""How long a test waits: by deadlines that count what the machine had time for, as `laboratory.patience` has them."""
+"""How long a test waits: by deadlines that count what the machine had time for, as `demo.patience` has them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from laboratory.patience import Deadline, cores, slowness
+from demo.patience import Deadline, cores, slowness
 
 __all__ = ["Deadline", "besides_waiting", "cores", "patience", "scaled", "slowness"]
 

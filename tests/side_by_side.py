@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
-from laboratory.patience import cores
+from demo.patience import cores
 
 if TYPE_CHECKING:
     from xdist.workermanage import WorkerController

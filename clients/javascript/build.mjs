@@ -2,7 +2,7 @@
 import { copyFileSync, mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 
 const here = new URL(".", import.meta.url);
-const source = new URL("../../adapters/gateway/client/", here);
+const source = new URL("../../gateway/client/", here);
 const dist = new URL("dist/", here);
 
 // Node has a global WebSocket since version 22; before, the package `ws` has one.

@@ -5,7 +5,7 @@ import { createInterface } from "node:readline";
 import { pathToFileURL } from "node:url";
 
 const [file] = process.argv.slice(2);
-const client = file ? pathToFileURL(file) : new URL("../../adapters/gateway/client/gamecast.js", import.meta.url);
+const client = file ? pathToFileURL(file) : new URL("../../gateway/client/gamecast.js", import.meta.url);
 const { connect } = await import(client);
 
 const say = (line) => process.stdout.write(`${JSON.stringify(line)}\n`);

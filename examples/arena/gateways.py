@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 
-from adapters.gateway.application import make_application
-from adapters.gateway.guard import Guard
-from adapters.gateway.replaycache import RedisReplayCache
-from adapters.gateway.serving import serving
-from adapters.gateway.settings import GatewayLimits, GatewaySettings
 from gamecast.gateway import ClientAccess
+from gateway.application import make_application
+from gateway.guard import Guard
+from gateway.replaycache import RedisReplayCache
+from gateway.serving import serving
+from gateway.settings import GatewayLimits, GatewaySettings
 from laboratory.wan.network import WanNetwork
 
 from .visitors import Door

@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 
 import gamecast
-from laboratory.wan.distances import Distances, Standing
 from laboratory.wan.network import WanNetwork
+from placement.topologies.distances import Distances, Standing
 
 from .board import Board
 from .faults import Faults

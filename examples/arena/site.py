@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import orjson
 from aiohttp import web
 
-from adapters.gateway.application import CLIENT
+from gateway.application import CLIENT
 
 from .match import CITIES, ONE_WAY_MS, Match
 from .visitors import COLOURS, TITLE_LENGTH_MAX

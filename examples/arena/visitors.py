@@ -6,7 +6,7 @@ from typing import Any
 
 import orjson
 
-from adapters.gateway.tokens import Keys, mint, new_key
+from gateway.tokens import Keys, mint, new_key
 
 from .world import ARENA_OF_HOME, ARENAS, REGIONS, Deed
 

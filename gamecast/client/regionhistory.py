@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import repeat
-from typing import Protocol
+from typing import Any, Protocol
 
-from adapters.gateway.ports import Page
 from adapters.network import Streams
 from gamecast.client.history import LATE_S_MAX, is_of_another, never_given, of_another, parse_since
 from gamecast.client.inbox import MARKERS
@@ -25,6 +25,20 @@ READ_AGAIN_S = 0.02
 READERS_MAX = 8
 """The most connections to nodes that are kept for the next page."""
 GONE = "the node no longer has them"
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A part of a region's history: events and gaps, and whether there is more after the last one.
+
+    ``is_late``: whether an event may be missing after the last one that arrives later and precedes everything now
+    there.
+    """
+
+    items: Sequence[Any]
+    next: str
+    more: bool
+    is_late: bool = False
 
 
 class Archive(Protocol):

@@ -13,7 +13,7 @@ from typing import Any
 
 import aiohttp
 
-from adapters.gateway.messages import Position, position_of
+from gateway.messages import Position, position_of
 
 COME_BACK_S = (0.02, 0.1, 0.5, 1.0, 2.0)
 

@@ -62,8 +62,8 @@ def running(serve: Serve, redis_url: str) -> Iterator[ServerProcess]:
 
 async def gateway(redis_url: str, until: Connection) -> None:
     """Serve as `gamecast gateway` does."""
-    from adapters.gateway.serving import collect_rarely
-    from gamecast.gateway import local_gateway
+    from gateway.local import local_gateway
+    from gateway.serving import collect_rarely
 
     async with local_gateway(redis_url) as url:
         collect_rarely()

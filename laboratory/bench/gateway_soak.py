@@ -17,8 +17,8 @@ from typing import Any
 import aiohttp
 
 from adapters.embedded.server import EmbeddedServer
-from adapters.gateway.messages import Position
-from adapters.gateway.serving import collect_rarely
+from gateway.messages import Position
+from gateway.serving import collect_rarely
 from laboratory.bench.gateway_clients import Client, GatewayClient, SocketIoClient
 from laboratory.bench.gateway_servers import ServerProcess, gateway, running, socketio
 from sequencing.checkers.history import DeliverySequence

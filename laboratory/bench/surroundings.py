@@ -16,10 +16,10 @@ from adapters.redis.controlkeys import ControlKeys
 from adapters.redis.leadercontrol import LeaderControl
 from adapters.redis.network import RedisNetwork
 from adapters.redis.relays import RedisRelays
+from demo.patience import Deadline
 from gamecast.client.configuration import Limits
 from laboratory.bench.parent import end_with_parent
 from laboratory.bench.trial import TrialError
-from laboratory.patience import Deadline
 from sequencing.errors import UsageError
 
 CONNECTIONS_A_SUBSCRIBER = 6

@@ -12,7 +12,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-from laboratory.match.roaming import agenda, settled
+from demo.match.roaming import agenda, settled
 
 Payload = dict[str, Any]
 
@@ -84,9 +84,9 @@ def match(size: int, trace: Path | None) -> World:
 
     ``trace``: the prefix of the files of a recorded one, else a made-up skirmish. Raises `UsageError`, `InvalidInput`.
     """
-    from laboratory.match.hosting import build_workload
-    from laboratory.match.skirmish import generate_skirmish
-    from laboratory.match.trace import read_match
+    from demo.match.hosting import build_workload
+    from demo.match.skirmish import generate_skirmish
+    from demo.match.trace import read_match
 
     played = read_match(trace) if trace is not None else generate_skirmish(1)
     workload = build_workload(played, servers=size, roam=True)

@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 
 from adapters.embedded.server import AppendFsync, EmbeddedServer
 from adapters.redis.connection import RedisConnection
-from laboratory.patience import Deadline
+from demo.patience import Deadline
 from sequencing.errors import GamecastError
 
 LIBRARY = "faketime/libfaketimeMT.so.1"

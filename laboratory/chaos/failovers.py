@@ -12,9 +12,9 @@ import redis
 
 from adapters.embedded.replicated import ReplicatedServers
 from adapters.embedded.server import EmbeddedServer
+from demo.patience import Deadline
 from laboratory.chaos.proxy import Proxy
 from laboratory.chaos.schedule import Kind
-from laboratory.patience import Deadline
 from sequencing.errors import GamecastError
 
 WHOLE_S_MAX = 60.0

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 
 from adapters.embedded.server import EmbeddedServer
 from adapters.redis.connection import RedisConnection
+from demo.patience import Deadline
 from laboratory.chaos.clock import ClockedServer, clock_library
 from laboratory.chaos.failovers import befall
 from laboratory.chaos.network import NODES, Network
 from laboratory.chaos.schedule import LEADER, OF_GROUPS, Fault, Kind
-from laboratory.patience import Deadline
 
 DISK_ROOM_BYTES = 7
 """The most that the append-only file may still grow when the disk is full: less than any entry takes."""

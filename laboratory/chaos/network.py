@@ -21,12 +21,12 @@ from adapters.manager import pid_in
 from adapters.redis.connection import RedisConnection
 from adapters.redis.control import RedisControl
 from adapters.redis.controlkeys import ControlKeys
+from demo.patience import Deadline
 from laboratory.chaos.board import Board, Phase
 from laboratory.chaos.clock import Clock, ClockedServer
 from laboratory.chaos.kept import Kept
 from laboratory.chaos.proxy import Proxy
 from laboratory.chaos.server import serve
-from laboratory.patience import Deadline
 from laboratory.processes.children import TELL, Child, Guard
 from sequencing.errors import GamecastError, NetworkError
 from sequencing.keyspace import NodeKeys

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import orjson
 
+from demo.patience import Deadline
 from laboratory.chaos.board import Board, Phase, Slot
 from laboratory.chaos.clock import clock_library
 from laboratory.chaos.faults import Struck, cannot, carry_out
@@ -20,7 +21,6 @@ from laboratory.chaos.notes import read_notes
 from laboratory.chaos.outcome import Outcome
 from laboratory.chaos.recovery import measure
 from laboratory.chaos.schedule import DEALT, DEALT_WITH_REPLICAS, Fault, Kind, make_schedule
-from laboratory.patience import Deadline
 from sequencing.plan import Plan
 
 START_S_MAX = 60.0

@@ -6,9 +6,9 @@ import asyncio
 
 import orjson
 
-from adapters.gateway.eventmessages import position_text
-from adapters.gateway.messages import Hello, Subscribe
-from adapters.gateway.refusal import Code
+from gateway.eventmessages import position_text
+from gateway.messages import Hello, Subscribe
+from gateway.refusal import Code
 from laboratory.conformance.playing import Play, Scenarios
 from laboratory.conformance.server import Connection
 

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from adapters.gateway.messages import position_of, read_message
-from adapters.gateway.refusal import Close, Refusal
-from adapters.gateway.schema import PROTOCOL
+from gateway.messages import position_of, read_message
+from gateway.refusal import Close, Refusal
+from gateway.schema import PROTOCOL
 from laboratory.conformance.lateness import afters
 from laboratory.conformance.log import (
     Asked,

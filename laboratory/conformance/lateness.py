@@ -7,7 +7,7 @@ from typing import Any
 
 import orjson
 
-from adapters.gateway.messages import Position, position_of
+from gateway.messages import Position, position_of
 from laboratory.conformance.log import Asked, Entry, Heard, Reported, Said
 
 

@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from laboratory.patience import Deadline
+from demo.patience import Deadline
 
 GRACE_S = 0.2
 """How long a wait goes on after the client ended: reports may still be in flight."""

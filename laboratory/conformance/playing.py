@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
-from adapters.gateway.messages import Message
 from gamecast.event import Event, Gap
+from gateway.messages import Message
 from laboratory.conformance.judging import Violation, judge
 from laboratory.conformance.log import Log, Missed
 from laboratory.conformance.program import NotStarted, Program

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import base64
 
-from adapters.gateway.messages import Publish, Subscribe
-from adapters.gateway.refusal import Code
-from adapters.gateway.settings import GatewayLimits
+from gateway.messages import Publish, Subscribe
+from gateway.refusal import Code
+from gateway.settings import GatewayLimits
 from laboratory.conformance.playing import NAME, Play, Scenarios
 from laboratory.conformance.server import Connection
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from adapters.gateway.messages import Hello, Subscribe
-from adapters.gateway.refusal import Close, Code
+from demo.patience import Deadline
+from gateway.messages import Hello, Subscribe
+from gateway.refusal import Close, Code
 from laboratory.conformance.log import CHECK_S
 from laboratory.conformance.playing import Play, Scenarios
 from laboratory.conformance.server import Connection
-from laboratory.patience import Deadline
 
 RECONNECTS = Scenarios()
 WATCHED_S = 0.4

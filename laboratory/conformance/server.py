@@ -14,11 +14,12 @@ from typing import Any
 import orjson
 from aiohttp import WSMsgType, web
 
-from adapters.gateway.caller import Caller
-from adapters.gateway.eventmessages import acks_messages, events_message, position_text, said
-from adapters.gateway.eventtexts import EventTexts, parted, visible
-from adapters.gateway.grants import anybody
-from adapters.gateway.messages import (
+from gamecast.event import Event
+from gateway.caller import Caller
+from gateway.eventmessages import acks_messages, events_message, position_text, said
+from gateway.eventtexts import EventTexts, parted, visible
+from gateway.grants import anybody
+from gateway.messages import (
     SUBPROTOCOL,
     Hello,
     Message,
@@ -31,10 +32,9 @@ from adapters.gateway.messages import (
     read_json,
     read_message,
 )
-from adapters.gateway.refusal import Code, Refusal
-from adapters.gateway.settings import GatewayLimits
-from adapters.gateway.states import RegionState
-from gamecast.event import Event
+from gateway.refusal import Code, Refusal
+from gateway.settings import GatewayLimits
+from gateway.states import RegionState
 from laboratory.conformance.frames import BINARY, TEXT, fragments, frame
 from laboratory.conformance.log import Closed, Happened, Heard, Left, Log, Opened, Said
 from laboratory.conformance.world import Item, World, places_of
@@ -122,7 +122,7 @@ class Connection:
         self.heard: list[Message] = []
         self._bytes_max = MESSAGE_BYTES
         self._sent = 0
-        self._texts = EventTexts(Event)
+        self._texts = EventTexts()
         self._is_over = False
 
     @property

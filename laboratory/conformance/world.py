@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from adapters.gateway.messages import Position
 from gamecast.event import Event, Gap, JointEvent, State
+from gateway.messages import Position
 
 Item = Event | Gap
 EPOCH = 1_763_928_000_123

@@ -8,8 +8,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from laboratory.match.hosting import build_workload
-from laboratory.match.trace import read_match
+from demo.match.hosting import build_workload
+from demo.match.trace import read_match
 from laboratory.placing import baselines
 from placement.bound import lower_bound
 from placement.placed import Placed

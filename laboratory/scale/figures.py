@@ -22,8 +22,8 @@ import numpy.typing as npt
 from scipy import sparse
 from scipy.sparse import csgraph
 
-from laboratory.scale.worlds import FloatArray, IntArray, World, WorldSpec, joined, made, walked
 from placement.planner import make_plan_and_report
+from placement.planning.worlds import FloatArray, IntArray, World, WorldSpec, joined, made, walked
 from sequencing.overlap_index import OverlapIndex
 from sequencing.overlaps import count_double_overlaps
 from sequencing.plan import Plan

@@ -23,6 +23,7 @@ from typing import Any
 from unittest import mock
 
 import gamecast
+from demo.patience import Deadline
 from gamecast.client.client import Client
 from gamecast.client.configuration import configured
 from laboratory.chaos.board import Board, Phase, Slot
@@ -32,7 +33,6 @@ from laboratory.chaos.notes import read_notes
 from laboratory.chaos.run import come_to_rest
 from laboratory.chaos.server import GameServer
 from laboratory.chaos.writing import NoteFile
-from laboratory.patience import Deadline
 from laboratory.simulation.judging import epochs_at
 from laboratory.simulation.storm import CONTROL, Storm, Weather
 from laboratory.simulation.virtualtime import WHOSE, VirtualLoop, virtual_time

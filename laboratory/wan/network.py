@@ -18,7 +18,7 @@ from gamecast.client.connecting import connect
 from gamecast.recording.options import Recording
 from laboratory.processes.children import Guard
 from laboratory.wan.delayproxy import DelayProxy, Leg
-from laboratory.wan.distances import Standing
+from placement.topologies.distances import Standing
 
 WRITE_TO_ALL = Script(b"for _, key in ipairs(KEYS) do redis.call('XADD', key, '*', 'f', 'v') end", "write_to_all")
 

@@ -8,12 +8,12 @@ from itertools import pairwise
 from random import Random
 from typing import Any
 
+from demo.match.hosting import Workload
 from gamecast.client.reading import BLOCK_MS
-from laboratory.match.hosting import Workload
 from laboratory.simulation.distant import Conditions
 from laboratory.simulation.distant_network import Received, Sending, simulate
-from laboratory.wan.distances import Standing
 from laboratory.wan.stretch import Arrival, Stretch, stretch_of
+from placement.topologies.distances import Standing
 from sequencing.plan import Plan
 
 RUNS = 8

@@ -8,9 +8,9 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from laboratory.wan.distances import Standing
 from laboratory.wan.prediction import Prediction
 from laboratory.wan.stretch import Stretch
+from placement.topologies.distances import Standing
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,23 +44,22 @@ class WanReport:
             "measured_over_predicted": 1 + self.error,
         }
 
-
-def tell(report: WanReport, console: Console) -> None:
-    """Print the table, who stands where, and how far off the prediction is."""
-    table = stretch_table("Far from each other")
-    stretch_row(table, "measured", report.measured)
-    stretch_row(table, "predicted", report.prediction.stretch)
-    stretch_row(table, "paths alone", report.paths_alone)
-    stretch_row(table, "plain Pub/Sub", report.plain)
-    console.print(table)
-    places: dict[str, list[str]] = {}
-    for name, host in report.standing.host_of.items():
-        places.setdefault(host, []).append(name)
-    for host, names in places.items():
-        console.print(f"  {host}: {', '.join(names)}")
-    console.print(f"Measured is {report.error:+.1%} from predicted. {told_waits(report.prediction)}")
-    if not report.same_plan:
-        console.print("The plan changed while the match ran, so the prediction is for another one.", style="red")
+    def tell(self, console: Console) -> None:
+        """Print the table, who stands where, and how far off the prediction is."""
+        table = stretch_table("Far from each other")
+        stretch_row(table, "measured", self.measured)
+        stretch_row(table, "predicted", self.prediction.stretch)
+        stretch_row(table, "paths alone", self.paths_alone)
+        stretch_row(table, "plain Pub/Sub", self.plain)
+        console.print(table)
+        places: dict[str, list[str]] = {}
+        for name, host in self.standing.host_of.items():
+            places.setdefault(host, []).append(name)
+        for host, names in places.items():
+            console.print(f"  {host}: {', '.join(names)}")
+        console.print(f"Measured is {self.error:+.1%} from predicted. {told_waits(self.prediction)}")
+        if not self.same_plan:
+            console.print("The plan changed while the match ran, so the prediction is for another one.", style="red")
 
 
 def stretch_table(title: str) -> Table:

@@ -8,19 +8,19 @@ from contextlib import AsyncExitStack
 from dataclasses import replace
 from itertools import groupby
 
+from demo.match.hosting import Publication, Workload
+from demo.outcome import Outcome
+from demo.plain import replay_plain
+from demo.recording import stamps_recorded
+from demo.replay import Progress, Replay, replay_over, subscribe_all
 from gamecast.errors import PlanError
 from gamecast.recording.options import Recording
-from laboratory.demo.outcome import Outcome
-from laboratory.demo.plain import replay_plain
-from laboratory.demo.recording import stamps_recorded
-from laboratory.demo.replay import Progress, Replay, replay_over, subscribe_all
-from laboratory.match.hosting import Publication, Workload
 from laboratory.simulation.distant import Conditions
-from laboratory.wan.distances import Standing
 from laboratory.wan.network import WanNetwork
 from laboratory.wan.prediction import of_paths_alone, predict
 from laboratory.wan.report import WanReport
 from laboratory.wan.stretch import Stretch, stretch_of
+from placement.topologies.distances import Standing
 from sequencing.plan import Plan
 
 DURATION_S = 30.0
@@ -36,13 +36,14 @@ async def run_wan(
     *,
     nodes: int,
     speed: float,
-    begin: Callable[[str], Progress],
+    begin: Callable[[str, int], Progress],
     record: Recording | None = None,
 ) -> tuple[Outcome, WanReport]:
     """Replay a workload whose servers do not roam, paced by ``speed``, and over Pub/Sub on the same servers.
 
-    ``begin``: called with the name of each part; it shows the progress.
+    ``begin``: called with the name of each part and the number of its deliveries; it shows the progress.
     """
+    expected = sum(workload.expected_deliveries().values())
     workload = spread(workload)
     async with AsyncExitStack() as stack:
         names = node_names(nodes)
@@ -58,12 +59,12 @@ async def run_wan(
         await subscribe_all(servers, workload)
         observer = servers[workload.servers[0]]
         plan = await observer.plan()
-        ours = await replay_over(servers, workload, speed=speed, progress=begin("gamecast"))
+        ours = await replay_over(servers, workload, speed=speed, progress=begin("gamecast", expected))
         after = await observer.plan()
         if plan is None or after is None:
             raise PlanError("the network has no plan after a replay")
         urls = {name: network.urls(name) for name in workload.servers}
-        plain = await replay_plain(workload, urls, speed=speed, progress=begin("plain Pub/Sub"))
+        plain = await replay_plain(workload, urls, speed=speed, progress=begin("plain Pub/Sub", expected))
     prediction = await asyncio.to_thread(predict, plan, workload, standing, speed=speed, conditions=conditions)
     report = WanReport(
         standing,

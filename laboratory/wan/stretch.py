@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from laboratory.wan.distances import Standing
+from placement.topologies.distances import Standing
 
 Arrival = tuple[str, float]
 """(who published an event, how long it took to be delivered, in ms), as its destination saw it."""

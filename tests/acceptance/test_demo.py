@@ -15,15 +15,15 @@ import pytest
 from click.testing import CliRunner, Result
 
 import adapters.planning
+import demo.replay
 import gamecast
-import laboratory.demo.replay
 import sequencing.manager
 import sequencing.subscriber
 from cli.main import cli
 from cli.running import status_of
-from laboratory.match.hosting import build_workload
-from laboratory.match.skirmish import generate_skirmish
-from laboratory.match.trace import read_match
+from demo.match.hosting import build_workload
+from demo.match.skirmish import generate_skirmish
+from demo.match.trace import read_match
 from launcher.ending import WRONG_USE
 from placement.planner import make_plan
 from sequencing.delivery import Delivery
@@ -125,15 +125,15 @@ def _join_without_lanes(
 
 def test_a_reversed_path_is_not_installed(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     monkeypatch.setattr(adapters.planning, "make_plan", reversing(make_plan))
-    monkeypatch.setattr(laboratory.demo.replay, "SUBSCRIBE_S_MAX", 3.0)
+    monkeypatch.setattr(demo.replay, "SUBSCRIBE_S_MAX", 3.0)
     done = call("demo", "--json")
     assert isinstance(done.exception, gamecast.Unreachable)
     assert "C3" in caplog.text
 
 
 def test_a_reversed_path_that_is_installed_makes_the_demo_fail(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(laboratory.demo.replay, "IDLE_S_MAX", 1.5)
-    monkeypatch.setattr(laboratory.demo.replay, "SUBSCRIBE_S_MAX", 3.0)
+    monkeypatch.setattr(demo.replay, "IDLE_S_MAX", 1.5)
+    monkeypatch.setattr(demo.replay, "SUBSCRIBE_S_MAX", 3.0)
     monkeypatch.setattr(adapters.planning, "make_plan", reversing(make_plan))
     monkeypatch.setattr(sequencing.manager, "require_sound", lambda *_: None)
     done = call("demo", "--record", tmp_path / "logs", "--json")

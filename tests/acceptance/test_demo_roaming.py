@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-import laboratory.demo.replay
+import demo.replay
 import sequencing.subscriber
 from cli.main import cli
+from demo.match.hosting import build_workload
+from demo.match.skirmish import generate_skirmish
 from gamecast.client.incoming import Incoming
 from gamecast.event import Item
-from laboratory.match.hosting import build_workload
-from laboratory.match.skirmish import generate_skirmish
 from sequencing.delivery import Delivery
 from sequencing.ready import Missing, Ready
 from sequencing.subscriber import Subscriber
@@ -158,7 +158,7 @@ def test_skipping_an_atoms_check_makes_demo_and_audit_fail(monkeypatch: pytest.M
 
 
 def test_a_delivery_that_is_dropped_makes_demo_and_audit_fail(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(laboratory.demo.replay, "IDLE_S_MAX", 1.5)
+    monkeypatch.setattr(demo.replay, "IDLE_S_MAX", 1.5)
     next_batch = Incoming.next_batch
     handed_out = 0
 

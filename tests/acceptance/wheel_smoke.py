@@ -1,6 +1,7 @@
 """What the installed wheel must do in a folder whose neighbours bear the flat tree's names.
 
-usage: python wheel_smoke.py SITE, where SITE is the directory that the wheel was installed under.
+usage: python wheel_smoke.py SITE [laboratory], where SITE is the directory that the wheel was installed under;
+``laboratory``: gamecast-lab is installed, too.
 """
 
 import asyncio
@@ -9,11 +10,12 @@ from pathlib import Path
 
 import gamecast
 import gamecast.analytics
-import gamecast.classic
+import gamecast.gateway
 import gamecast.loadtest
 
 FLAT_NAMES = {
-    *("adapters", "analytics", "classic", "cli", "laboratory", "launcher", "loadtest", "placement", "sequencing"),
+    *("adapters", "analytics", "classic", "cli", "demo", "gateway", "laboratory", "launcher", "loadtest", "placement"),
+    "sequencing",
 }
 
 
@@ -29,14 +31,22 @@ async def receive_what_is_published() -> None:
     raise AssertionError("the connection closed before the event came")
 
 
+def use_laboratory() -> None:
+    import gamecast.classic
+
+    process = gamecast.classic.connect("memory://smoke", name="a", protocol="isis", processes=["a", "b"])
+    assert isinstance(process, gamecast.classic.ProtocolClient)
+
+
 def main() -> None:
     package = Path(gamecast.__file__).resolve().parent
     assert package.is_relative_to(Path(sys.argv[1]).resolve()), f"gamecast came from {package}"
     assert (package / "py.typed").is_file(), "py.typed is missing: type checkers would ignore the annotations"
     assert gamecast.analytics.TABLE_OF["deliveries"] in gamecast.analytics.TABLES
     assert "GameServerUser" in dir(gamecast.loadtest)
-    process = gamecast.classic.connect("memory://smoke", name="a", protocol="isis", processes=["a", "b"])
-    assert isinstance(process, gamecast.classic.ProtocolClient)
+    assert "ClientAccess" in dir(gamecast.gateway)
+    if len(sys.argv) > 2:
+        use_laboratory()
     heavy = {"gevent", "locust", "pyarrow", "pyspark"} & sys.modules.keys()
     assert not heavy, f"imported before it is needed: {sorted(heavy)}"
     asyncio.run(receive_what_is_published())

@@ -13,18 +13,18 @@ import aiohttp
 from aiohttp import web
 from pydantic import Field, TypeAdapter
 
-from adapters.gateway import schema
-from adapters.gateway.application import make_application
-from adapters.gateway.audit import AuditLog
-from adapters.gateway.gateway import GATEWAY, Extension, Gateway
-from adapters.gateway.guard import Guard
-from adapters.gateway.ports import WhenBehind
-from adapters.gateway.refusal import Code
-from adapters.gateway.replaycache import RedisReplayCache
-from adapters.gateway.serving import serving
-from adapters.gateway.settings import GatewayLimits, GatewaySettings, IPNetwork
-from adapters.gateway.tokens import KeySource
-from gamecast.gateway import ClientAccess
+from gamecast.client.configuration import WhenBehind
+from gateway import schema
+from gateway.access import ClientAccess
+from gateway.application import make_application
+from gateway.audit import AuditLog
+from gateway.gateway import GATEWAY, Extension, Gateway
+from gateway.guard import Guard
+from gateway.refusal import Code
+from gateway.replaycache import RedisReplayCache
+from gateway.serving import serving
+from gateway.settings import GatewayLimits, GatewaySettings, IPNetwork
+from gateway.tokens import KeySource
 from sequencing.plan import Ordering
 from tests.patience import patience
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters.gateway.eventtexts import Told
-from adapters.gateway.sent import SentEvents
+from gateway.eventtexts import Told
+from gateway.sent import SentEvents
 
 REGIONS = ("cave", "forest", "river")
 

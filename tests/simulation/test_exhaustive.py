@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from cli.explore import explore as explore_command
+from laboratory.commands.explore import explore as explore_command
 from laboratory.exploration.actors import Cast, Say
 from laboratory.exploration.counterexamples import (
     RING,
@@ -153,7 +153,7 @@ def test_the_command_fails_on_a_violation(monkeypatch: pytest.MonkeyPatch) -> No
         found.violations, found.first = 1, ("a world", ("cycle: …",), (("reads", "s1", "a"),))
         return found
 
-    monkeypatch.setattr("cli.explore.survey", broken)
+    monkeypatch.setattr("laboratory.commands.explore.survey", broken)
     result = CliRunner().invoke(explore_command, ["planned"])
     assert result.exit_code == 1
     assert "s1 reads a" in result.output

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from cli.simulate import simulate
+from laboratory.commands.simulate import simulate
 from laboratory.simulation.engine import Weather
 from laboratory.simulation.faultrun import Scenario, run_faults
 from tests.simulation.mutations import MUTATIONS

@@ -6,7 +6,7 @@ import orjson
 import pytest
 from click.testing import CliRunner
 
-from cli.simulate import simulate
+from laboratory.commands.simulate import simulate
 from laboratory.simulation.sessions import SessionWorld, run_sessions
 from sequencing.plan import Ordering
 

@@ -7,7 +7,7 @@ import orjson
 import pytest
 from click.testing import CliRunner
 
-from cli.simulate import simulate
+from laboratory.commands.simulate import simulate
 from laboratory.simulation.shipped import ShippedWorld, run_shipped
 
 WORLDS = 40

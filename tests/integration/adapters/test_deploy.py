@@ -91,7 +91,7 @@ def test_alerts_and_panels_use_metrics_that_a_gateway_has(file: str) -> None:
     text = (DEPLOY.parent / file).read_text()
     used = set(re.findall(r"\bgamecast_\w+", text if file.endswith("yaml") else " ".join(expressions(text))))
     assert len(used) > 5
-    folder = Path(__file__).parents[3] / "adapters" / "gateway"
+    folder = Path(__file__).parents[3] / "gateway"
     text = "".join((folder / name).read_text() for name in ("metrics.py", "networkmetrics.py"))
     made = set(re.findall(r'"(gamecast_\w+)"', text)) | {
         f"gamecast_gateway_{name}" for name in re.findall(r'\("(\w+)", "', text)

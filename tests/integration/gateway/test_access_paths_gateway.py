@@ -14,14 +14,14 @@ from typing import Any
 import aiohttp
 
 import gamecast
-from adapters.gateway.application import make_application
-from adapters.gateway.audit import AuditLog
-from adapters.gateway.guard import Guard
-from adapters.gateway.replaycache import RedisReplayCache
-from adapters.gateway.serving import serving
-from adapters.gateway.settings import GatewayLimits, GatewaySettings
-from gamecast.gateway import ClientAccess
 from gamecast.testing import DeliverySequence, Published, judge
+from gateway.access import ClientAccess
+from gateway.application import make_application
+from gateway.audit import AuditLog
+from gateway.guard import Guard
+from gateway.replaycache import RedisReplayCache
+from gateway.serving import serving
+from gateway.settings import GatewayLimits, GatewaySettings
 from tests.integration.gateway.test_gateway_resuming import REGIONS, Wanderer, publishing
 from tests.integration.gateway_clients import Socket, running_gateway
 from tests.patience import patience

@@ -15,12 +15,12 @@ import pytest
 
 import gamecast
 from adapters.embedded.server import EmbeddedServer, EmbeddedServers
-from adapters.gateway.dashboard.routes import add_dashboard, dashboard
-from adapters.gateway.gateway import Gateway
-from adapters.gateway.revocations import LOOK_S
-from adapters.gateway.tokens import KeyFile, mint, new_key
 from adapters.redis.networkstate import NetworkState
 from adapters.redis.survey import survey
+from gateway.dashboard.routes import add_dashboard, dashboard
+from gateway.gateway import Gateway
+from gateway.revocations import LOOK_S
+from gateway.tokens import KeyFile, mint, new_key
 from sequencing.errors import Unreachable
 from tests.integration.gateway_clients import Socket, running_gateway
 from tests.patience import patience

@@ -17,10 +17,10 @@ import pytest
 import gamecast
 from adapters.embedded.ports import free_port
 from adapters.embedded.server import EmbeddedServer
-from adapters.gateway.dashboard.routes import dashboard
-from adapters.gateway.networkmetrics import network_metrics
 from adapters.redis.networkstate import NodeState
 from adapters.redis.survey import survey
+from gateway.dashboard.routes import dashboard
+from gateway.networkmetrics import network_metrics
 from tests.integration.accessibility import judge
 from tests.integration.browser import browser
 from tests.integration.gateway.test_dashboard import get, live, until

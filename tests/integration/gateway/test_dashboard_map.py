@@ -19,9 +19,9 @@ import aiohttp
 import pytest
 
 from adapters.embedded.server import EmbeddedServer
-from adapters.gateway.dashboard.routes import add_dashboard
-from adapters.gateway.gateway import Gateway
 from adapters.redis.networkstate import ConnectionState, LinkState, NetworkState, NodeState, RegionState
+from gateway.dashboard.routes import add_dashboard
+from gateway.gateway import Gateway
 from sequencing.plan import Plan
 from tests.integration.accessibility import judge
 from tests.integration.browser import browser

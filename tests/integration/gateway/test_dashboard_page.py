@@ -24,17 +24,17 @@ import pytest
 import gamecast
 from adapters.embedded.network import EmbeddedNetwork
 from adapters.embedded.server import EmbeddedServers
-from adapters.gateway.dashboard.routes import dashboard
-from adapters.gateway.tokens import KeyFile
 from adapters.redis.survey import survey
 from gamecast.client.configuration import Limits
+from gateway.dashboard.routes import dashboard
+from gateway.tokens import KeyFile
 from tests.integration.accessibility import judge
 from tests.integration.browser import Browser, browser
 from tests.integration.gateway.test_dashboard import signing
 from tests.integration.gateway_clients import Running, running_gateway
 from tests.patience import scaled
 
-PAGE = Path(__file__).parents[3] / "adapters" / "gateway" / "dashboard" / "page"
+PAGE = Path(__file__).parents[3] / "gateway" / "dashboard" / "page"
 SCREENSHOTS = os.environ.get("GAMECAST_SCREENSHOTS")
 SCHEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
 

@@ -11,7 +11,7 @@ import aiohttp
 import pytest
 
 from adapters.embedded.server import EmbeddedServer
-from adapters.gateway.refusal import Code, Refusal
+from gateway.refusal import Code, Refusal
 from sequencing.errors import NotConnected, UsageError
 from tests.integration.gateway_clients import Socket, running_gateway
 from tests.patience import patience

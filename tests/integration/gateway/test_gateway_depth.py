@@ -12,10 +12,10 @@ import pytest
 
 import gamecast
 from adapters.embedded.server import EmbeddedServer
-from adapters.gateway.eventtexts import EventTexts
 from adapters.redis.control import SOLE_NODE
 from adapters.redis.node import RedisNode
 from gamecast.testing import memory_url
+from gateway.eventtexts import EventTexts
 from sequencing.frames import PublishedFrame
 from sequencing.node import Verdict
 from tests.integration.gateway_clients import Socket, running_gateway

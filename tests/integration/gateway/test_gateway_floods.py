@@ -22,10 +22,10 @@ import pytest
 import trustme
 
 from adapters.embedded.server import EmbeddedServer
-from adapters.gateway import messages
-from adapters.gateway.settings import parse_networks
-from adapters.gateway.tls import tls_context
-from adapters.gateway.tokens import KeyFile, Keys, mint, new_key
+from gateway import messages
+from gateway.settings import parse_networks
+from gateway.tls import tls_context
+from gateway.tokens import KeyFile, Keys, mint, new_key
 from tests.integration.gateway_clients import Running, Socket, running_gateway
 from tests.patience import patience
 

@@ -20,14 +20,14 @@ from click.testing import CliRunner
 
 import gamecast
 from adapters.embedded.server import EmbeddedServer
-from adapters.gateway import guard
-from adapters.gateway.keyurl import KeyUrl
-from adapters.gateway.replaycache import RedisReplayCache
-from adapters.gateway.revocations import LOOK_S
-from adapters.gateway.settings import GatewaySettings, parse_networks
-from adapters.gateway.tls import tls_context
-from adapters.gateway.tokens import KeyFile, Keys, mint, new_key, public_half, verify
 from cli.main import cli
+from gateway import guard
+from gateway.keyurl import KeyUrl
+from gateway.replaycache import RedisReplayCache
+from gateway.revocations import LOOK_S
+from gateway.settings import GatewaySettings, parse_networks
+from gateway.tls import tls_context
+from gateway.tokens import KeyFile, Keys, mint, new_key, public_half, verify
 from sequencing.errors import InvalidName, UsageError
 from tests.integration.gateway_clients import Running, Socket, running_gateway
 from tests.patience import Deadline, patience

@@ -22,15 +22,15 @@ from aiohttp import web
 from click.testing import CliRunner
 
 from adapters.embedded.server import EmbeddedServer
-from adapters.gateway.application import make_application
-from adapters.gateway.audit import AuditLog
-from adapters.gateway.guard import Guard
-from adapters.gateway.replaycache import RedisReplayCache
-from adapters.gateway.serving import serving
-from adapters.gateway.settings import GatewayLimits, GatewaySettings, HookName, HookSettings, WhenDown
-from adapters.gateway.tokens import KeyFile, Keys, mint, new_key
 from cli.main import cli
-from gamecast.gateway import ClientAccess
+from gateway.access import ClientAccess
+from gateway.application import make_application
+from gateway.audit import AuditLog
+from gateway.guard import Guard
+from gateway.replaycache import RedisReplayCache
+from gateway.serving import serving
+from gateway.settings import GatewayLimits, GatewaySettings, HookName, HookSettings, WhenDown
+from gateway.tokens import KeyFile, Keys, mint, new_key
 from sequencing.errors import UsageError
 from tests.integration.gateway.test_gateway_javascript import CLIENT, node
 from tests.integration.gateway_clients import Running, Socket

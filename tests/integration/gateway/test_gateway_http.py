@@ -15,9 +15,9 @@ from aiohttp import web
 
 import gamecast
 from adapters.embedded.server import EmbeddedServer
-from adapters.gateway.descriptions import asyncapi, openapi
-from adapters.gateway.gateway import Gateway
-from adapters.gateway.publishing import PENDING_S
+from gateway.descriptions import asyncapi, openapi
+from gateway.gateway import Gateway
+from gateway.publishing import PENDING_S
 from tests.integration.gateway_clients import running_gateway
 
 OPENAPI: dict[str, Any] = json.loads(orjson.dumps(openapi()))

@@ -18,12 +18,12 @@ from aiohttp import web
 import gamecast
 from adapters.embedded.ports import free_port
 from adapters.embedded.server import EmbeddedServer
-from adapters.gateway.gateway import Gateway
-from adapters.gateway.messages import SUBPROTOCOL
+from gateway.gateway import Gateway
+from gateway.messages import SUBPROTOCOL
 from tests.integration.gateway_clients import Running, Socket, running_gateway
 from tests.patience import patience
 
-CLIENT = Path(__file__).parents[3] / "adapters" / "gateway" / "client"
+CLIENT = Path(__file__).parents[3] / "gateway" / "client"
 CHROMIUM = Path("/usr/bin/chromium")
 HAS_CHROMIUM = CHROMIUM.exists()
 

@@ -16,9 +16,9 @@ import pytest
 
 import gamecast
 from adapters.embedded.server import EmbeddedServer
-from adapters.gateway.eventtexts import EventTexts, visible
-from adapters.gateway.tokens import KeyFile, Keys, mint, new_key
 from gamecast import Event, JointEvent
+from gateway.eventtexts import EventTexts, visible
+from gateway.tokens import KeyFile, Keys, mint, new_key
 from sequencing.plan import Ordering
 from tests.integration.gateway.test_gateway_hooks import Backend, hooked
 from tests.integration.gateway.test_gateway_javascript import CLIENT, node
@@ -447,7 +447,7 @@ async def test_on_several_nodes_it_waits_for_a_plan_or_is_refused_where_only_ove
 
 
 def test_what_json_cannot_carry_is_a_gap_in_all_of_its_regions() -> None:
-    told = EventTexts(Event).encode(JointEvent("a", "s", 2**70, 1, 5, 0, 0, False, None, *AT))
+    told = EventTexts().encode(JointEvent("a", "s", 2**70, 1, 5, 0, 0, False, None, *AT))
     gap = json.loads(told.text)
     assert "cannot be encoded" in gap["gap"]["reason"]
     assert (gap["position"], gap["positions"]) == ("1-5", {"a": "1-5", "b": "1-7"})
@@ -456,7 +456,7 @@ def test_what_json_cannot_carry_is_a_gap_in_all_of_its_regions() -> None:
 
 def test_sessions_share_a_text_if_they_see_the_same() -> None:
     first = list[Any]()
-    texts = EventTexts(Event, first.append)
+    texts = EventTexts(first.append)
     whole = JointEvent("a", "s", 1, 1, 5, 0, 0, False, None, *AT)
     part = visible(whole, {"a"})
     told = [texts.encode(event) for event in (whole, part, Event("a", "s", 1, 1, 5, 0, 0))]

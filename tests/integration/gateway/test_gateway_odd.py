@@ -13,8 +13,8 @@ from click.testing import CliRunner
 
 import gamecast
 from adapters.embedded.server import EmbeddedServer
-from adapters.gateway.tokens import KeyFile, Keys, mint, new_key
 from cli.main import cli
+from gateway.tokens import KeyFile, Keys, mint, new_key
 from sequencing.errors import UsageError
 from tests.integration.gateway_clients import Socket, running_gateway
 from tests.patience import patience

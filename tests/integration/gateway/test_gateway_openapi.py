@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from adapters.embedded.server import EmbeddedServer
-from adapters.gateway.descriptions import openapi
+from gateway.descriptions import openapi
 from tests.integration.gateway_clients import running_gateway
 
 EXAMPLES = os.environ.get("GAMECAST_HTTP_EXAMPLES", "20")

@@ -12,14 +12,14 @@ import pytest
 
 import gamecast
 from adapters.embedded.server import EmbeddedServer
-from adapters.gateway.eventtexts import Told
-from adapters.gateway.messages import Publish
-from adapters.gateway.parked import KeptPlaces, ParkedSession
-from adapters.gateway.ports import Page
-from adapters.gateway.refusal import Code, Refusal
-from adapters.gateway.retries import Retries
-from adapters.gateway.settings import GatewayLimits
 from adapters.redis.survey import survey
+from gamecast.client.regionhistory import Page
+from gateway.eventtexts import Told
+from gateway.messages import Publish
+from gateway.parked import KeptPlaces, ParkedSession
+from gateway.refusal import Code, Refusal
+from gateway.retries import Retries
+from gateway.settings import GatewayLimits
 from sequencing.plan import Plan
 from tests.integration.gateway.test_gateway_resuming import Wanderer
 from tests.integration.gateway_clients import Running, Socket, running_gateway

@@ -10,8 +10,8 @@ import orjson
 
 import gamecast
 from adapters.embedded.server import EmbeddedServer
-from adapters.gateway.dashboard.routes import dashboard
-from adapters.gateway.tokens import KeyFile, Keys, mint, new_key
+from gateway.dashboard.routes import dashboard
+from gateway.tokens import KeyFile, Keys, mint, new_key
 from tests.integration.gateway.test_gateway_javascript import CLIENT, node, printed
 from tests.integration.gateway_clients import Socket, running_gateway
 from tests.patience import patience, scaled

@@ -18,9 +18,9 @@ import pytest
 from aiohttp import web
 
 from adapters.embedded.server import EmbeddedServer
-from adapters.gateway import guard
-from adapters.gateway.keyurl import KeyUrl
-from adapters.gateway.tokens import Keys, mint, new_key, public_half
+from gateway import guard
+from gateway.keyurl import KeyUrl
+from gateway.tokens import Keys, mint, new_key, public_half
 from tests.integration.gateway_clients import Socket, running_gateway
 from tests.patience import patience
 

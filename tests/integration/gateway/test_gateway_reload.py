@@ -18,8 +18,8 @@ import pytest
 import trustme
 
 from adapters.embedded.server import EmbeddedServer
-from adapters.gateway.tls import TlsFiles, tls_context
-from adapters.gateway.tokens import Keys, mint, new_key
+from gateway.tls import TlsFiles, tls_context
+from gateway.tokens import Keys, mint, new_key
 from sequencing.errors import UsageError
 from tests.integration.gateway_clients import running_gateway
 from tests.patience import patience

@@ -20,13 +20,13 @@ import pytest
 
 import gamecast
 from adapters.embedded.server import EmbeddedServer
-from adapters.gateway.eventtexts import EventTexts, Told
-from adapters.gateway.messages import position_of
-from adapters.gateway.sent import SentEvents
-from adapters.gateway.states import encoded
-from adapters.gateway.tokens import KeyFile
 from gamecast import Event, State
 from gamecast.client.incoming import Incoming
+from gateway.eventtexts import EventTexts, Told
+from gateway.messages import position_of
+from gateway.sent import SentEvents
+from gateway.states import encoded
+from gateway.tokens import KeyFile
 from tests.integration.gateway.test_gateway_javascript import CLIENT, node
 from tests.integration.gateway.test_gateway_joint import keys_file, minted
 from tests.integration.gateway_clients import Running, Socket, running_gateway
@@ -494,7 +494,7 @@ async def test_a_stream_begins_with_the_state_and_resumes_without_it(redis_serve
 def test_what_json_cannot_carry_is_a_gap_in_its_place_and_lost_keys_are_told() -> None:
     odd, fine = (Event("forest", "s", payload, 1, 5, 0, 0, True, "k") for payload in (2**70, 1))
     state = State({"forest": {"odd": odd, "__proto__": fine}}, {"forest": "1-9"}, frozenset({"forest"}))
-    [told] = encoded([state], EventTexts(Event).encode, 1_000)
+    [told] = encoded([state], EventTexts().encode, 1_000)
     item = json.loads(told.text)
     assert (item["position"], item["incomplete"], told.begins, told.position) == ("1-9", True, True, (1, 9))
     assert "cannot be encoded" in item["state"]["odd"]["gap"]["reason"]
@@ -506,7 +506,7 @@ def test_parts_fit_into_messages_and_make_the_whole(bytes_max: int) -> None:
     values = {f"k{number}": Event("f", "s", "x" * number, 1, number, 0, 0, True, "k") for number in range(1, 60)}
     told = [
         *encoded(
-            [State({"f": values, "g": {}}, {"f": "1-70", "g": "2-0"}, frozenset())], EventTexts(Event).encode, bytes_max
+            [State({"f": values, "g": {}}, {"f": "1-70", "g": "2-0"}, frozenset())], EventTexts().encode, bytes_max
         )
     ]
     items = [json.loads(each.text) for each in told]

@@ -15,12 +15,12 @@ import pytest
 import trustme
 
 from adapters.embedded.server import EmbeddedServer
-from adapters.gateway.frames import FRAMES_BEFORE_HELLO
-from adapters.gateway.outbox import REPLIES_BYTES_MAX, REPLIES_MAX
-from adapters.gateway.settings import parse_networks
-from adapters.gateway.subscriptions import STATES_AT_ONCE
-from adapters.gateway.tls import tls_context
-from adapters.gateway.tokens import KeyFile, Keys, mint, new_key
+from gateway.frames import FRAMES_BEFORE_HELLO
+from gateway.outbox import REPLIES_BYTES_MAX, REPLIES_MAX
+from gateway.settings import parse_networks
+from gateway.subscriptions import STATES_AT_ONCE
+from gateway.tls import tls_context
+from gateway.tokens import KeyFile, Keys, mint, new_key
 from tests.integration.gateway_clients import Socket, running_gateway
 from tests.patience import patience
 

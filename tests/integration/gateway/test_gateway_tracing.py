@@ -111,7 +111,7 @@ async def test_nothing_is_exported_where_the_environment_says_so(redis_server: E
 
 
 def test_an_exporter_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    from gamecast.gateway import extensions
+    from gateway.local import extensions
 
     monkeypatch.setenv("OTEL_TRACES_EXPORTER", "console,pigeons")
     with pytest.raises(gamecast.UsageError, match=r"'pigeons' is not installed.*console"):

@@ -15,7 +15,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from adapters.embedded.server import EmbeddedServer
-from gamecast.gateway import extensions
+from gateway.local import extensions
 from tests.integration.gateway_clients import Socket, running_gateway
 from tests.patience import patience, scaled
 
@@ -142,7 +142,7 @@ def traced() -> Iterator[tuple[Any, Any]]:
     sdk = pytest.importorskip("opentelemetry.sdk.trace")
     export = pytest.importorskip("opentelemetry.sdk.trace.export.in_memory_span_exporter")
     processing = pytest.importorskip("opentelemetry.sdk.trace.export")
-    from adapters.gateway.tracing import Tracing
+    from gateway.tracing import Tracing
 
     exporter = export.InMemorySpanExporter()
     provider = sdk.TracerProvider()

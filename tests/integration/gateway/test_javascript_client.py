@@ -10,8 +10,8 @@ import orjson
 import pytest
 
 from adapters.embedded.server import EmbeddedServer
-from adapters.gateway.application import CLIENT
-from adapters.gateway.tokens import KeyFile, Keys, mint, new_key
+from gateway.application import CLIENT
+from gateway.tokens import KeyFile, Keys, mint, new_key
 from tests.integration.gateway.test_gateway_javascript import node, printed
 from tests.integration.gateway_clients import Socket, running_gateway
 

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from adapters.embedded.server import EmbeddedServer
-from adapters.gateway.application import CLIENT
 from gamecast.version import __version__
+from gateway.application import CLIENT
 from tests.integration.gateway.test_gateway_javascript import node, printed
 from tests.integration.gateway_clients import running_gateway
 from tests.patience import scaled

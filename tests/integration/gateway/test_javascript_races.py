@@ -10,7 +10,7 @@ import orjson
 import pytest
 
 from adapters.embedded.server import EmbeddedServer
-from adapters.gateway.tokens import KeyFile, Keys, mint, new_key
+from gateway.tokens import KeyFile, Keys, mint, new_key
 from tests.integration.gateway.test_javascript_client import run
 from tests.integration.gateway_clients import running_gateway
 

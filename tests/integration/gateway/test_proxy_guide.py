@@ -18,8 +18,8 @@ import trustme
 
 from adapters.embedded.ports import free_port
 from adapters.embedded.server import EmbeddedServer
-from adapters.gateway.settings import parse_networks
-from adapters.gateway.tokens import KeyFile, Keys, mint, new_key
+from gateway.settings import parse_networks
+from gateway.tokens import KeyFile, Keys, mint, new_key
 from tests.integration.gateway_clients import Running, running_gateway
 from tests.patience import Deadline, patience
 

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from classic.protocols.two_phase import TwoPhase
-from laboratory.demo.protocols import EVENTS_MAX
+from laboratory.protocols.demo import EVENTS_MAX
 from tests.acceptance.test_demo import call, gamecast_command
 
 

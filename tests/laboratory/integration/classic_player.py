@@ -17,7 +17,7 @@ import orjson
 from classic.protocols.catalogue import find_protocol
 from classic.protocols.process import Gap, Guarantee, Install, Message, Scheduled
 from classic.protocols.setup import Assumption
-from gamecast.client import classicconnection as classic
+from laboratory.protocols import connection as classic
 
 FIVE = ("p1", "p2", "p3", "p4", "p5")
 EACH = 8

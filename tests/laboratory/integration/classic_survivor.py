@@ -17,7 +17,7 @@ from pathlib import Path
 import orjson
 
 from classic.protocols.process import Halt, Install, Message
-from gamecast.client import classicconnection as classic
+from laboratory.protocols import connection as classic
 
 FIVE = ("p1", "p2", "p3", "p4", "p5")
 EVERY_S = 0.01

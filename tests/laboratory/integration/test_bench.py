@@ -9,8 +9,6 @@ import orjson
 import pytest
 from click.testing import CliRunner
 
-from cli import bench as command
-from cli import bench_options
 from laboratory.bench.peers import channel_layer, jetstream
 from laboratory.bench.peers.channel_layer import ChannelLayerPeer
 from laboratory.bench.peers.jetstream import JetStreamPeer
@@ -19,6 +17,8 @@ from laboratory.bench.peers.registry import OTHERS, OURS
 from laboratory.bench.peers.streams import StreamsPeer
 from laboratory.bench.trial import Trial, TrialError, run_trial
 from laboratory.bench.workload import Phases, hot, ring
+from laboratory.commands import bench as command
+from laboratory.commands import bench_options
 from tests.patience import besides_waiting
 
 PHASES = Phases(events=400, paced_s=0.2, rate_per_s=500, window_events=64, seed=1)

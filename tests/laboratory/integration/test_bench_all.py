@@ -7,8 +7,8 @@ from pathlib import Path
 import orjson
 from click.testing import CliRunner
 
-from cli.bench import bench
 from gamecast.errors import ProcessFailed
+from laboratory.commands.bench import bench
 
 
 def test_one_command_prints_each_figure_beside_its_goal() -> None:

@@ -7,8 +7,8 @@ from itertools import pairwise
 import orjson
 from click.testing import CliRunner
 
-from cli.bench import bench
 from laboratory.bench.borders import Borders
+from laboratory.commands.bench import bench
 
 
 def test_servers_have_columns_and_see_beyond_them() -> None:

@@ -6,8 +6,8 @@ import orjson
 import pytest
 from click.testing import CliRunner
 
-from cli.bench import bench
 from laboratory.bench import crowds
+from laboratory.commands.bench import bench
 
 
 def test_each_figure_is_measured_for_each_size(monkeypatch: pytest.MonkeyPatch) -> None:

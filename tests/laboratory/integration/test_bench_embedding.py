@@ -6,9 +6,9 @@ import orjson
 from click.testing import CliRunner
 from rich.console import Console
 
-from cli.bench import bench
 from laboratory.bench.embedding import BASES, CLICK, CONNECTION, FOUNDATIONS, IMPORT, PROGRAMS, report
 from laboratory.bench.goals import goals_of
+from laboratory.commands.bench import bench
 
 
 def test_every_program_is_measured_beside_what_it_stands_on_and_told_in_a_table() -> None:

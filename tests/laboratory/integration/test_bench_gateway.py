@@ -11,9 +11,9 @@ from click.testing import CliRunner, Result
 
 pytest.importorskip("aiohttp")
 
-from cli.bench import bench
 from laboratory.bench import gateway_soak
 from laboratory.bench.gateway_servers import gateway, running
+from laboratory.commands.bench import bench
 from sequencing.errors import ProcessFailed
 from tests.patience import besides_waiting
 

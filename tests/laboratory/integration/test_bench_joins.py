@@ -8,9 +8,9 @@ import orjson
 import pytest
 from click.testing import CliRunner
 
-from cli.bench import bench
 from laboratory.bench import joining
 from laboratory.bench.joining import Walk
+from laboratory.commands.bench import bench
 from sequencing.errors import UsageError
 from tests.patience import besides_waiting
 

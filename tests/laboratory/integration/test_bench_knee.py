@@ -8,12 +8,12 @@ import orjson
 import pytest
 from click.testing import CliRunner
 
-from cli.bench import bench
 from laboratory.bench import knee
 from laboratory.bench.knee import find_knee, ratios
 from laboratory.bench.peers.registry import OURS
 from laboratory.bench.trial import TrialError
 from laboratory.bench.workload import ring
+from laboratory.commands.bench import bench
 
 
 def test_the_knee_of_each_peer_is_between_what_it_carries_and_what_it_does_not(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,10 +9,10 @@ import orjson
 import pytest
 from click.testing import CliRunner
 
-from cli.bench import bench
 from laboratory.bench import crowd
 from laboratory.bench.crowd import World
 from laboratory.bench.memory import held_bytes, measure_frames
+from laboratory.commands.bench import bench
 from sequencing.errors import UsageError
 from sequencing.frames import StampedFrame
 from tests.patience import besides_waiting

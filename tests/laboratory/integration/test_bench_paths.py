@@ -11,10 +11,10 @@ from click.testing import CliRunner
 
 import gamecast
 from adapters.redis.control import RedisControl
-from cli.bench import bench
 from laboratory.bench.peers.path import PathPeer, membership_of, plan_through_all
 from laboratory.bench.stamps import measure_stamps
 from laboratory.bench.workload import ring
+from laboratory.commands.bench import bench
 from sequencing.plan import Plan
 from tests.patience import besides_waiting, patience
 

@@ -8,8 +8,8 @@ from click.testing import CliRunner
 
 pytest.importorskip("pyarrow")
 
-from cli.bench import bench
 from laboratory.bench.workload import FAN_OUT
+from laboratory.commands.bench import bench
 
 SMALL = ["--size", "4", "--runs", "1", "--events", "400", "--seconds", "0.2", "--rate", "500"]
 

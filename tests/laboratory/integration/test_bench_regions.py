@@ -8,10 +8,10 @@ import orjson
 import pytest
 from click.testing import CliRunner
 
-from cli.bench import bench
 from laboratory.bench import walkers
 from laboratory.bench.regions import report
 from laboratory.bench.walkers import walkers_report
+from laboratory.commands.bench import bench
 
 
 def test_each_figure_is_measured_for_each_size(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,8 +22,8 @@ from classic.protocols.catalogue import PROTOCOLS
 from classic.protocols.process import Deliver, Install, Message, Process
 from classic.protocols.setup import Assumption, Setup
 from gamecast.classic import ProtocolClient, connect
-from gamecast.client import classicconnection as classic
 from gamecast.errors import NotConnected, OtherSideError, UnknownScheme, Unreachable, UsageError
+from laboratory.protocols import connection as classic
 from laboratory.protocols.executionlog import read_execution
 from tests.events import next_event, take
 from tests.laboratory.integration.classic_player import EACH as EACH_OF_PLAYERS

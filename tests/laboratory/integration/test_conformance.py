@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from adapters.gateway.application import CLIENT
 from cli.main import cli
 from cli.running import status_of
+from gateway.application import CLIENT
 from laboratory.conformance.catalogue import SCENARIOS
 from laboratory.conformance.playing import play
 from launcher.ending import BROKEN, DONE, INFRASTRUCTURE, WRONG_USE

@@ -11,7 +11,7 @@ import orjson
 import pytest
 from click.testing import CliRunner
 
-from cli.simulate import simulate
+from laboratory.commands.simulate import simulate
 from laboratory.simulation.faultrun import Outcome, Scenario, run_faults
 from laboratory.simulation.shrinking import shrink
 from sequencing.joins import Joins

@@ -8,8 +8,8 @@ import orjson
 import pytest
 from click.testing import CliRunner
 
-from cli.bench import bench
 from laboratory.bench.planning import STAGES, measure_size
+from laboratory.commands.bench import bench
 from sequencing.errors import UsageError
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from adapters.gateway.eventmessages import position_text
+from gateway.eventmessages import position_text
 from laboratory.conformance.judging import judge
 from laboratory.conformance.log import (
     Asked,

@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from demo.match.hosting import Publication, Workload
 from gamecast.errors import InvalidInput, UsageError
-from laboratory.match.hosting import Publication, Workload
-from laboratory.wan.distances import Distances, read_distances, stand
 from laboratory.wan.run import spread
 from laboratory.wan.stretch import stretch_of
+from placement.topologies.distances import Distances, read_distances, stand
 
 MATRIX = "from,a,b,c\na,0.5,10,20\nb,12,0,30\nc,20,30,1\n"
 

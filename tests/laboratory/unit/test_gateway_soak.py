@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("aiohttp")
 
-from adapters.gateway.messages import Position
+from gateway.messages import Position
 from laboratory.bench.gateway_clients import Client
 from laboratory.bench.gateway_soak import Soak, _figures, _lost, _memory, _regions_of
 

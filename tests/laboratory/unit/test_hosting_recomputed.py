@@ -1,6 +1,6 @@
 """The deliveries that the recorded match implies, computed once more from the CSV files by the documented rule.
 
-Nothing of `laboratory.demo` is used for that: plain Python, row by row.
+Nothing of `demo` is used for that: plain Python, row by row.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from laboratory.match.hosting import build_workload
-from laboratory.match.trace import read_match
+from demo.match.hosting import build_workload
+from demo.match.trace import read_match
 from tests.shared_data import BLACK_GOLD, needs_shared_data
 
 

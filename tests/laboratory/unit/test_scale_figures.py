@@ -20,8 +20,8 @@ from laboratory.scale.figures import (
     stamp_bytes,
     world_figures,
 )
-from laboratory.scale.worlds import World, WorldSpec, made
 from placement.planner import make_plan
+from placement.planning.worlds import World, WorldSpec, made
 from sequencing.frames import PublishedFrame, encode_json_body
 from sequencing.node import Node
 from sequencing.plan import Plan

@@ -14,9 +14,9 @@ from click.testing import CliRunner, Result
 
 from cli.plan import EFFORTS as PLAN_EFFORTS
 from cli.plan import plan as plan_command
-from cli.simulate import simulate
-from cli.simulate_paper import OBJECTIVES
 from gamecast.errors import InvalidInput
+from laboratory.commands.simulate import simulate
+from laboratory.commands.simulate_paper import OBJECTIVES
 from placement import splitting
 from placement.placing import EFFORTS, Objective
 from tests.shared_data import BLACK_GOLD, SHARED_DATA, needs_shared_data

@@ -9,8 +9,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from cli.plan import plan
-from cli.simulate import simulate
-from laboratory.scale.worlds import made, parse_world
+from laboratory.commands.simulate import simulate
+from placement.planning.worlds import made, parse_world
 
 SMALL = ("--cells", "30,100", "--servers", "4,9", "--players", "60,300", "--nodes", "1,3")
 

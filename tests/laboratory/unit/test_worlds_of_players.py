@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from gamecast.errors import UsageError
-from laboratory.scale.worlds import (
+from placement.planning.grid import VIEW_CELLS, grid_overlaps
+from placement.planning.worlds import (
     BOSS_SHARE,
     EVENT_CELLS,
     EVENT_SHARE,
@@ -24,7 +25,6 @@ from laboratory.scale.worlds import (
     parse_world,
     walked,
 )
-from placement.planning.grid import VIEW_CELLS, grid_overlaps
 
 SMALL = WorldSpec(9, 12, 7, 160, "flocks", seed=3, speed=0.4)
 WAYS = ("spread", "flocks", "event", "boss")

@@ -10,9 +10,9 @@ import orjson
 import pytest
 from click.testing import CliRunner, Result
 
-from adapters.gateway.refusal import Refusal
-from adapters.gateway.tokens import Keys, verify
 from cli.token import token
+from gateway.refusal import Refusal
+from gateway.tokens import Keys, verify
 from sequencing.errors import UsageError
 
 

@@ -18,9 +18,9 @@ import gamecast.classic
 import gamecast.errors
 from adapters.urls import redacted
 from gamecast import blocking
-from gamecast.client import classicconnection
 from gamecast.errors import InvalidName, InvalidPayload, UnknownScheme, UsageError
 from gamecast.testing import memory_url
+from laboratory.protocols import connection
 
 SECRET = "hunter2"
 
@@ -85,7 +85,7 @@ def test_so_it_is_with_a_classic_protocol(url: Any) -> None:
 )
 def test_so_it_is_with_the_tree_and_the_network_of_a_classic_protocol(option: dict[str, Any], said: str) -> None:
     whole: dict[str, Any] = {"url": "memory://x", "name": "a", "protocol": "propagation-tree", "processes": ["a", "b"]}
-    for connect in (gamecast.classic.connect, classicconnection.connect):
+    for connect in (gamecast.classic.connect, connection.connect):
         refused(partial(connect, **whole, **option), UsageError, said)
 
 

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from adapters.gateway.refusal import Close
-from adapters.gateway.schema import PROTOCOL
 from gamecast.version import __version__
+from gateway.refusal import Close
+from gateway.schema import PROTOCOL
 
 ADDON = Path(__file__).parents[3] / "clients" / "godot" / "addons" / "gamecast"
 SCRIPTS = sorted(map(str, ADDON.glob("*.gd")))

@@ -12,8 +12,8 @@ import pytest
 
 ROOT = Path(__file__).parents[3]
 FOLDERS = (
-    *("cli", "loadtest", "laboratory", "launcher", "gamecast", "adapters", "analytics", "placement", "classic"),
-    "sequencing",
+    *("laboratory", "cli", "loadtest", "demo", "gateway", "launcher", "gamecast", "adapters", "analytics", "placement"),
+    *("classic", "sequencing"),
 )
 
 

@@ -9,9 +9,9 @@ import pytest
 from click.testing import CliRunner
 
 import gamecast
-from cli.lab import SECTIONS as LAB
-from cli.lab import lab
 from cli.main import SECTIONS, cli
+from laboratory.commands.lab import SECTIONS as LAB
+from laboratory.commands.lab import lab
 
 ROOT = Path(__file__).parents[3]
 FOUNDATIONS = "import asyncio, orjson, redis.asyncio"
@@ -131,7 +131,7 @@ def test_everything_that_connecting_takes_is_loaded_when_connect_is_looked_up(ad
 
 def test_a_name_that_few_need_is_loaded_when_it_is_asked_for() -> None:
     asked = loaded_by("import gamecast.classic; gamecast.share; gamecast.classic.ProtocolClient; gamecast.Recording")
-    assert {"gamecast.sharing", "gamecast.client.protocolclient", "gamecast.recording.options"} <= asked
+    assert {"gamecast.sharing", "laboratory.protocols.client", "gamecast.recording.options"} <= asked
     assert not top_level(asked) & HEAVY
 
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from adapters.gateway.eventtexts import EventTexts
 from gamecast.event import Event
+from gateway.eventtexts import EventTexts
 
 TEXTS = 500
 
@@ -21,7 +21,7 @@ def traced() -> Iterator[Callable[[], int]]:
 
 
 def test_the_texts_of_events_are_small(traced: Callable[[], int]) -> None:
-    texts = EventTexts(Event)
+    texts = EventTexts()
     before = traced()
     told = [texts.encode(Event("forest", "s", number, 1, number, 0, 0)) for number in range(TEXTS)]
     assert len(told) == TEXTS

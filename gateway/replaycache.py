@@ -1,0 +1,142 @@
+"""What gateways keep for a while: single-use tokens that were used, and the answers to publishes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from adapters.redis.connection import RedisConnection
+from gateway.revocations import RevocationStore
+from sequencing.errors import BufferFull
+
+
+class ReplayCache(RevocationStore, Protocol):
+    """Texts by name, each with an expiry time."""
+
+    async def claim(self, name: str, text: bytes, keep_s: float) -> bytes | None:
+        """Store a text and return None, or return the text that is stored already. One of several callers wins."""
+
+    async def put(self, name: str, text: bytes, keep_s: float) -> None:
+        """Store a text, and replace any other one."""
+
+    async def drop(self, name: str) -> None:
+        """Remove a text."""
+
+    async def close(self) -> None:
+        """Release all resources."""
+
+
+class MemoryReplayCache:
+    """A cache for a single gateway."""
+
+    def __init__(self, texts_max: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._texts_max, self._clock = texts_max, clock
+        self._texts: dict[str, tuple[bytes, float]] = {}
+        self._revocations: dict[str, bytes] = {}
+
+    async def claim(self, name: str, text: bytes, keep_s: float) -> bytes | None:
+        """See `ReplayCache`.
+
+        Raises `BufferFull` when it is full: a text that is removed too early could be used again.
+        """
+        found = self._texts.get(name)
+        if found is not None and found[1] > self._clock():
+            return found[0]
+        await self.put(name, text, keep_s)
+        return None
+
+    async def put(self, name: str, text: bytes, keep_s: float) -> None:
+        """See `ReplayCache`."""
+        if name not in self._texts and len(self._texts) >= self._texts_max:
+            now = self._clock()
+            self._texts = {known: kept for known, kept in self._texts.items() if kept[1] > now}
+            if len(self._texts) >= self._texts_max:
+                raise BufferFull(
+                    "the gateway's memory for single-use tokens and idempotency keys is full: try again later"
+                )
+        self._texts[name] = text, self._clock() + keep_s
+
+    async def drop(self, name: str) -> None:
+        """See `ReplayCache`."""
+        self._texts.pop(name, None)
+
+    async def revocations(self) -> dict[str, bytes]:
+        """See `RevocationStore`."""
+        return dict(self._revocations)
+
+    async def add_revocation(self, field: str, text: bytes) -> None:
+        """See `RevocationStore`."""
+        self._revocations[field] = text
+
+    async def drop_revocations(self, fields: list[str]) -> None:
+        """See `RevocationStore`."""
+        for field in fields:
+            self._revocations.pop(field, None)
+
+    async def close(self) -> None:
+        """See `ReplayCache`."""
+
+
+class RedisReplayCache:
+    """A cache for all gateways of a network, in its control Redis, which expires texts by itself."""
+
+    PREFIX = "gamecast:{gateway}:"
+    REVOKED = f"{PREFIX}revoked"
+
+    def __init__(self, url: str) -> None:
+        """Does not connect yet."""
+        self._connections: list[RedisConnection] = []
+        self._url = url
+
+    async def claim(self, name: str, text: bytes, keep_s: float) -> bytes | None:
+        """See `ReplayCache`."""
+        # Redis 6.2 cannot do both at once; the stored text may expire in between.
+        for _ in range(3):
+            if await self._call("SET", self._key(name), text, "NX", "PX", _ms(keep_s)) is not None:
+                return None
+            found: bytes | None = await self._call("GET", self._key(name))
+            if found is not None:
+                return found
+        return b""
+
+    async def put(self, name: str, text: bytes, keep_s: float) -> None:
+        """See `ReplayCache`."""
+        await self._call("SET", self._key(name), text, "PX", _ms(keep_s))
+
+    async def drop(self, name: str) -> None:
+        """See `ReplayCache`."""
+        await self._call("DEL", self._key(name))
+
+    async def revocations(self) -> dict[str, bytes]:
+        """See `RevocationStore`."""
+        flat = await self._call("HGETALL", self.REVOKED)
+        return {field.decode(errors="replace"): text for field, text in zip(flat[::2], flat[1::2], strict=True)}
+
+    async def add_revocation(self, field: str, text: bytes) -> None:
+        """See `RevocationStore`."""
+        await self._call("HSET", self.REVOKED, field, text)
+
+    async def drop_revocations(self, fields: list[str]) -> None:
+        """See `RevocationStore`."""
+        await self._call("HDEL", self.REVOKED, *fields)
+
+    async def close(self) -> None:
+        """See `ReplayCache`."""
+        while self._connections:
+            await self._connections.pop().close()
+
+    async def _call(self, *command: object) -> Any:
+        connection = self._connections.pop() if self._connections else RedisConnection(self._url, "gateway")
+        try:
+            answer = await connection.call(*command)
+        finally:
+            self._connections.append(connection)
+        return answer
+
+    def _key(self, name: str) -> str:
+        return self.PREFIX + name
+
+
+def _ms(keep_s: float) -> int:
+    return max(1, round(keep_s * 1000))
