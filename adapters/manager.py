@@ -112,6 +112,7 @@ class Manager:
             await self._close()
 
     async def _note(self, reason: str) -> None:
+        """Tell why turns fail, for who looks at the network; empty as soon as one succeeds again."""
         with suppress(GamecastError):  # it cannot be written while the control store is away, either
             await self._control.failed(reason)
 
@@ -123,6 +124,7 @@ class Manager:
         await self._rest(seconds)
 
     async def _rest(self, seconds: float | None) -> None:
+        """Wait between two turns for so many seconds, None: without end; `stop` breaks it off."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._stop.wait()
@@ -133,6 +135,7 @@ class Manager:
         await self._close()
 
     async def _turn(self) -> None:
+        """Look once, and act on it as the leader; `run` repeats it. Who does not lead waits a little."""
         seen = await self._control.look(self._token, LEASE_MS)
         self.leads = seen is not None
         if seen is None:

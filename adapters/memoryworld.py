@@ -284,12 +284,12 @@ class MemoryNode:
         """See `Reader.read`."""
         self._world.faults.require_reachable(self._of)
         streams = {region: epoch for region, (epoch, _) in after.items()}
-        found = self._read_now(after, frames_max)
-        if not found and block_ms is not None and self._reads.may_wait(streams):
+        frames = self._read_now(after, frames_max)
+        if not frames and block_ms is not None and self._reads.may_wait(streams):
             await self._world.change(min(block_ms, BLOCK_MS))
             self._world.faults.require_reachable(self._of)
-            found = self._read_now(after, frames_max)
-        return self._reads.found(streams, found, frames_max)
+            frames = self._read_now(after, frames_max)
+        return self._reads.result(streams, frames, frames_max)
 
     async def snapshots(self, regions: Sequence[tuple[str, int]]) -> dict[str, Snapshot] | None:
         """See `Reader.snapshots`."""
@@ -301,7 +301,7 @@ class MemoryNode:
         """See `Reader.interrupt`."""
         self._world.changed()
 
-    def tell(self, found: Found | None) -> None:
+    def tell(self, receiver: Found | None) -> None:
         """See `Reader.tell`: not here."""
 
     def hidden(self) -> Sequence[Hidden]:
@@ -311,16 +311,16 @@ class MemoryNode:
     async def newest(self, streams: Sequence[tuple[str, int]]) -> list[StampedFrame | None]:
         """See `Reader.newest`."""
         self._world.faults.require_reachable(self._of)
-        found = (self._node.egress.get((epoch, region)) for region, epoch in streams)
-        return [stream[-1] if stream else None for stream in found]
+        egresses = (self._node.egress.get((epoch, region)) for region, epoch in streams)
+        return [stream[-1] if stream else None for stream in egresses]
 
     async def read_link(self, target: str, after: int, *, frames_max: int, block_ms: int) -> list[LinkedFrame]:
         """See `LinkSource.read_link`."""
         link = self._node.links.get(target, [])
-        found = [linked for linked in link[: 2 * frames_max] if linked.sequence > after][:frames_max]
-        if not found:
+        frames = [linked for linked in link[: 2 * frames_max] if linked.sequence > after][:frames_max]
+        if not frames:
             await self._world.change(block_ms)
-        return found
+        return frames
 
     opened = 1
     """See `LinkSource.opened`."""
@@ -349,12 +349,12 @@ class MemoryNode:
         self._world.changed()
 
     def _read_now(self, after: Mapping[str, Position], frames_max: int) -> list[StampedFrame]:
-        found: list[StampedFrame] = []
+        frames: list[StampedFrame] = []
         for region, position in after.items():
             stream = self._node.egress.get((position[0], region), [])
             start = bisect_right(stream, position[1], key=lambda frame: frame.last)
-            found += stream[start : start + frames_max]
-        return found
+            frames += stream[start : start + frames_max]
+        return frames
 
 
 class MemoryControl:

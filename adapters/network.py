@@ -39,7 +39,7 @@ class Found(Protocol):
     def has_room(self) -> bool:
         """Return whether it takes anything now."""
 
-    def take(self, found: ReadResult) -> bool:
+    def take(self, result: ReadResult) -> bool:
         """Take what was read; return whether there is room for more: if not, the `read` that waits is to return."""
 
     def take_next(self, frame: StampedFrame, whole: Mapping[str, int]) -> bool:
@@ -117,7 +117,7 @@ class Reader(Streams, Protocol):
     async def interrupt(self) -> None:
         """Break off a waiting `read` (`NetworkError`, or an empty result); the next call works as usual."""
 
-    def tell(self, found: Found | None) -> None:
+    def tell(self, receiver: Found | None) -> None:
         """Hand what comes while a `read` waits to somebody at once, if it can be, and not to the `read`."""
 
     def hidden(self) -> Sequence[Hidden]:

@@ -117,12 +117,12 @@ class PresentInMemory:
         if now_s - self._since_s < PRESENT_MS / 2000:
             return []
         due = sorted((known.until_s, who) for who, known in self._all.items() if known.until_s < now_s)
-        found = []
+        absent = []
         for _, who in due[:DUE_MAX]:
             known = self._all[who]
             known.is_gone, known.until_s = True, now_s + PRESENT_MS / 4000
-            found.append(Absent(*who, known.last_incarnation, dict(known.regions)))
-        return found
+            absent.append(Absent(*who, known.last_incarnation, dict(known.regions)))
+        return absent
 
     def ended(self, absent: Absent) -> None:
         """See `Presence.ended`."""

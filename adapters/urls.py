@@ -92,10 +92,10 @@ def own_options(url: str) -> tuple[str, OwnOptions]:
     if give_up_s is not None and not re.fullmatch(r"(?=.*[1-9])\d{1,9}(\.\d{1,9})?", give_up_s):
         raise ValueError(f"give_up_s must be a number of seconds, not {give_up_s!r}")
     left = "&".join("".join(option) for option in given if option[0] not in own)
-    found = OwnOptions(
+    options = OwnOptions(
         int(replicas), float(give_up_s) if give_up_s else None, _durability(own.get("durability", "memory"))
     )
-    return place + "?" * bool(left) + left, found
+    return place + "?" * bool(left) + left, options
 
 
 def _durability(text: str) -> Durability:

@@ -152,7 +152,7 @@ def _bytes_of(places: Sequence[Stored]) -> int:
     return sum(
         file.size
         for place in places
-        for file in (place.listing(everywhere=True).found if place.is_folder else (place,))
+        for file in (place.listing(everywhere=True).content if place.is_folder else (place,))
     )
 
 

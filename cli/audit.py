@@ -65,12 +65,12 @@ def audit(context: click.Context, files: Sequence[Path], *, published: Path | No
     told.
     """
     left_out: dict[str, str] = {}
-    found = find_delivery_logs(files, left_out=left_out)
-    published = published or find_published(found, left_out=left_out)
+    log_files = find_delivery_logs(files, left_out=left_out)
+    published = published or find_published(log_files, left_out=left_out)
     for name, reason in left_out.items():
         click.echo(f"left out: {printable(name)}: {reason}", err=True)
     with _progress() as on_progress:
-        logs = read_delivery_logs(found, on_progress=on_progress)
+        logs = read_delivery_logs(log_files, on_progress=on_progress)
         expected = read_published(published, on_progress=on_progress) if published is not None else None
     history = History.of(logs.live)
     verdict = replace(judge(history), deliveries=sum(len(each.events) for each in logs.sequences))
@@ -81,7 +81,7 @@ def audit(context: click.Context, files: Sequence[Path], *, published: Path | No
     unknown = (*_unknown(logs, unrecorded if expected else {}), *_not_read(left_out))
     compared = compare_pairs(history) if pairs else None
     if as_json:
-        report = {**verdict.as_dict(), "files": len(found), "index_gaps": logs.index_gaps, "fine": verdict.fine}
+        report = {**verdict.as_dict(), "files": len(log_files), "index_gaps": logs.index_gaps, "fine": verdict.fine}
         report["left_out"] = left_out
         report["verdict"] = "broken" if not verdict.fine else "unknown" if unknown else "kept"
         report["unknown"] = list(unknown)
@@ -92,7 +92,7 @@ def audit(context: click.Context, files: Sequence[Path], *, published: Path | No
             ]
         click.echo(orjson.dumps(report, option=orjson.OPT_INDENT_2))
     else:
-        _tell(verdict, found, unknown, compared)
+        _tell(verdict, log_files, unknown, compared)
     if not verdict.fine:
         context.exit(BROKEN)
     if unknown:

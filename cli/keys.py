@@ -46,18 +46,18 @@ def keys(url: str, region: str, *, holder: str | None, delete: bool, as_json: bo
     check_region(region)
     if delete and holder is None:
         raise click.UsageError("--delete needs --of NAME: whose keys are to be deleted")
-    found = asyncio.run(_look(connect(url, name=default_name()), region, holder, delete=delete))
+    held = asyncio.run(_look(connect(url, name=default_name()), region, holder, delete=delete))
     if as_json:
-        click.echo(orjson.dumps(found.as_dict(), option=orjson.OPT_INDENT_2))
+        click.echo(orjson.dumps(held.as_dict(), option=orjson.OPT_INDENT_2))
     elif holder is None:
-        for name, (count, size) in found.holders().items():
+        for name, (count, size) in held.holders().items():
             click.echo(f"{count:>6,} keys {size:>13,} bytes  {name}")
-        click.echo(f"{len(found.values):,} keys of region {region!r}", err=True)
+        click.echo(f"{len(held.values):,} keys of region {region!r}", err=True)
     else:
-        for key, event in found.values.items():
+        for key, event in held.values.items():
             click.echo(f"{key}  {event.position}  {_size(event):,} bytes")
-        done = f", {found.deleted:,} of them deleted" if delete else ""
-        click.echo(f"{len(found.values):,} keys of region {region!r} were set last by {holder}{done}", err=True)
+        done = f", {held.deleted:,} of them deleted" if delete else ""
+        click.echo(f"{len(held.values):,} keys of region {region!r} were set last by {holder}{done}", err=True)
 
 
 @dataclass(slots=True)
@@ -86,16 +86,16 @@ class _Found:
 async def _look(client: Client, region: str, holder: str | None, *, delete: bool) -> _Found:
     async with client:
         await client.subscribe(region, state=True)
-        found = _Found(region, await _state(client, region))
+        held = _Found(region, await _state(client, region))
         if holder is not None:
-            found.values = {key: event for key, event in found.values.items() if _holder(event.sender) == holder}
-        for key, event in found.values.items() if delete else ():
+            held.values = {key: event for key, event in held.values.items() if _holder(event.sender) == holder}
+        for key, event in held.values.items() if delete else ():
             try:
                 await client.publish(region, None, key=key, only_if=event.position)
             except Conflict:  # somebody has set it meanwhile
                 continue
-            found.deleted += 1
-    return found
+            held.deleted += 1
+    return held
 
 
 async def _state(client: Client, region: str) -> dict[str, Event]:

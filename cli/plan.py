@@ -387,9 +387,9 @@ def _made(text: str) -> tuple[MembershipFile, dict[str, float]]:
     from placement.planning.rows import Skipped
     from placement.planning.worlds import made, parse_world
 
-    found = made(parse_world(text))
-    rows = int(found.membership.incidence.nnz)
-    return MembershipFile(found.membership, rows, 0, Skipped()), dict(found.rates)
+    world = made(parse_world(text))
+    rows = int(world.membership.incidence.nnz)
+    return MembershipFile(world.membership, rows, 0, Skipped()), dict(world.rates)
 
 
 def _node_names(count: int | None, named: Sequence[str]) -> list[str]:

@@ -76,15 +76,15 @@ class Found:
 def plan_running(context: click.Context, wanted: Wanted, show: Show) -> None:
     """Carry out ``gamecast plan --from``."""
     require_reachable(wanted.url)
-    found = asyncio.run(_found(wanted, show))
+    outcome = asyncio.run(_found(wanted, show))
     if wanted.out is not None:
         with writing(f"--out {wanted.out}"):
-            wanted.out.write_bytes(found.better.after.to_json())
+            wanted.out.write_bytes(outcome.better.after.to_json())
     if wanted.as_json:
-        click.echo(orjson.dumps(_document(found), option=orjson.OPT_INDENT_2))
+        click.echo(orjson.dumps(_document(outcome), option=orjson.OPT_INDENT_2))
     else:
-        _tell(Console(highlight=False, markup=False, emoji=False), found, wanted)
-    if found.refused or found.exceeded_by:
+        _tell(Console(highlight=False, markup=False, emoji=False), outcome, wanted)
+    if outcome.refused or outcome.exceeded_by:
         context.exit(BROKEN)
 
 
@@ -101,24 +101,24 @@ async def _found(wanted: Wanted, show: Show) -> Found:
     capacity = network.objective.capacity if wanted.capacity is not None else math.inf
     delays_ms = _delays_ms(network, better.before, better.after)
     foreign = sorted(wanted.rates.keys() - running.plan.paths.keys())
-    found = Found(running, better, not any(rates.values()), unmeasured, foreign, capacity, delays_ms, [])
+    outcome = Found(running, better, not any(rates.values()), unmeasured, foreign, capacity, delays_ms, [])
     if not wanted.apply or not better.moves:
-        return found
+        return outcome
     for number, move in enumerate(better.moves, start=1):
         show(f"transition {number} of {len(better.moves)}: {counted(len(move.paths), 'region')}")
         try:
-            found.done_s.append(await apply(wanted.url, move))
+            outcome.done_s.append(await apply(wanted.url, move))
         except (PlanError, OtherSideError) as error:
             if isinstance(error, (NoLeader, NotAllowed)):
                 raise
-            found.refused = str(error)
+            outcome.refused = str(error)
             break
     show(f"measuring for {wanted.seconds:g} s")
     now = await look(wanted.url, seconds=wanted.seconds)
     after = _replanning(now, _rates(now, wanted)[0] if any(now.rates.values()) else rates, wanted)
-    found.measured = after.standing(now.plan)
-    found.delays_ms += _delays_ms(after, now.plan)
-    return found
+    outcome.measured = after.standing(now.plan)
+    outcome.delays_ms += _delays_ms(after, now.plan)
+    return outcome
 
 
 def _rates(running: Running, wanted: Wanted) -> tuple[dict[str, float], int]:
@@ -163,31 +163,31 @@ def _replanning(running: Running, rates: Mapping[str, float], wanted: Wanted) ->
     )
 
 
-def _document(found: Found) -> dict[str, Any]:
-    before, after = found.better.standing
-    delays: list[dict[str, float]] = [{"mean_ms": ms} for ms in found.delays_ms] or [{}, {}, {}]
+def _document(outcome: Found) -> dict[str, Any]:
+    before, after = outcome.better.standing
+    delays: list[dict[str, float]] = [{"mean_ms": ms} for ms in outcome.delays_ms] or [{}, {}, {}]
     return {
-        "epoch": found.running.plan.epoch,
-        "ordering": found.running.plan.ordering,
-        "regions": len(found.running.plan.paths),
-        "events_per_s": sum(found.better.rates.values()),
-        "silent": list(found.running.silent),
-        "is_idle": found.is_idle,
-        "unmeasured": found.unmeasured,
-        "foreign_rates": found.foreign,
+        "epoch": outcome.running.plan.epoch,
+        "ordering": outcome.running.plan.ordering,
+        "regions": len(outcome.running.plan.paths),
+        "events_per_s": sum(outcome.better.rates.values()),
+        "silent": list(outcome.running.silent),
+        "is_idle": outcome.is_idle,
+        "unmeasured": outcome.unmeasured,
+        "foreign_rates": outcome.foreign,
         "before": _standing(before) | delays[0],
         "after": _standing(after) | delays[1],
-        "capacity": found.capacity if found.capacity < math.inf else None,
-        "overload": found.exceeded_by,
+        "capacity": outcome.capacity if outcome.capacity < math.inf else None,
+        "overload": outcome.exceeded_by,
         "moves": [
             {
                 "regions": {region: list(path) for region, path in sorted(move.paths.items())},
-                "seconds": found.done_s[number] if number < len(found.done_s) else None,
+                "seconds": outcome.done_s[number] if number < len(outcome.done_s) else None,
             }
-            for number, move in enumerate(found.better.moves)
+            for number, move in enumerate(outcome.better.moves)
         ],
-        "refused": found.refused or None,
-        "measured": _standing(found.measured) | delays[2] if found.measured is not None else None,
+        "refused": outcome.refused or None,
+        "measured": _standing(outcome.measured) | delays[2] if outcome.measured is not None else None,
     }
 
 
@@ -195,71 +195,71 @@ def _standing(standing: Standing) -> dict[str, Any]:
     return {"path_nodes": standing.hops, "busiest": standing.peak, "of_nodes": dict(standing.loads)}
 
 
-def _tell(console: Console, found: Found, wanted: Wanted) -> None:
-    for line in _lines(found):
+def _tell(console: Console, outcome: Found, wanted: Wanted) -> None:
+    for line in _lines(outcome):
         console.print(line, soft_wrap=True)
-    moves, done = found.better.moves, len(found.done_s)
+    moves, done = outcome.better.moves, len(outcome.done_s)
     if not moves:
         groups = "Regions that are ordered against each other move together, and these are all in one group. "
-        one = groups if found.better.parts == 1 else ""
+        one = groups if outcome.better.parts == 1 else ""
         console.print(f"{one}No move is worth its cost: the network stays as it is.", soft_wrap=True)
     elif not wanted.apply:
         console.print("Nothing has changed. With --apply, the network goes over to it.", style="bold", soft_wrap=True)
-    elif found.refused:
+    elif outcome.refused:
         console.print(
-            f"{done} of {counted(len(moves), 'transition')} made; not the next one: {found.refused}. Run the command "
+            f"{done} of {counted(len(moves), 'transition')} made; not the next one: {outcome.refused}. Run the command "
             "again for a plan of the network as it is now.",
             style="bold red",
             soft_wrap=True,
         )
     else:
-        took = ", ".join(f"{seconds:.2f} s" for seconds in found.done_s)
+        took = ", ".join(f"{seconds:.2f} s" for seconds in outcome.done_s)
         console.print(f"Applied, in {took}.", style="bold", soft_wrap=True)
-    if found.exceeded_by:
+    if outcome.exceeded_by:
         console.print(
-            f"The busiest node carries {found.exceeded_by:,.6g} events/s more than the capacity "
-            f"({found.capacity:,.6g}): no plan that keeps it was found.",
+            f"The busiest node carries {outcome.exceeded_by:,.6g} events/s more than the capacity "
+            f"({outcome.capacity:,.6g}): no plan that keeps it was found.",
             style="bold red",
             soft_wrap=True,
         )
 
 
-def _lines(found: Found) -> Iterator[Any]:
-    running, better = found.running, found.better
+def _lines(outcome: Found) -> Iterator[Any]:
+    running, better = outcome.running, outcome.better
     plan = running.plan
     busy = f"with {sum(better.rates.values()):,.6g} events/s"
-    if found.is_idle:
+    if outcome.is_idle:
         busy = "without an event while it was measured, so all regions count the same"
     regions = counted(len(plan.paths), "region")
     nodes = counted(len({*running.nodes, *plan.visits}), "node")
     yield f"{regions} on {nodes}, ordered {plan.ordering!r}, {busy}."
-    if found.unmeasured and not found.is_idle:
+    if outcome.unmeasured and not outcome.is_idle:
         yield (
-            f"The events of {counted(found.unmeasured, 'region')} could not be counted (each look found a new epoch, "
+            f"The events of {counted(outcome.unmeasured, 'region')} could not be counted (each look found a new epoch, "
             "or a node was silent): they get the mean of the others. Measure for longer, with --seconds."
         )
-    if found.foreign:
+    if outcome.foreign:
         yield (
-            f"Rates of {counted(len(found.foreign), 'region')} that the network does not have are left out, such as "
-            f"that of {printable(found.foreign[0])!r}."
+            f"Rates of {counted(len(outcome.foreign), 'region')} that the network does not have are left out, such as "
+            f"that of {printable(outcome.foreign[0])!r}."
         )
     if running.silent:
         yield f"Not used, because they do not answer: {', '.join(map(printable, running.silent))}."
-    yield _table(found)
+    yield _table(outcome)
     changed = {region for move in better.moves for region, path in move.paths.items() if plan.paths[region] != path}
     if better.moves:
         yield (
             f"{counted(len(changed), 'region')} would move, in {counted(len(better.moves), 'transition')}."
-            if not found.done_s
+            if not outcome.done_s
             else f"{counted(len(changed), 'region')} to move, in {counted(len(better.moves), 'transition')}."
         )
 
 
-def _table(found: Found) -> Table:
-    before, after = found.better.standing
+def _table(outcome: Found) -> Table:
+    before, after = outcome.better.standing
     table = Table(box=None, pad_edge=False)
     table.add_column("")
-    columns: Sequence[Standing | None] = (before, after, found.measured)
+    columns: Sequence[Standing | None] = (before, after, outcome.measured)
     for name, standing in zip(("now", "planned", "after"), columns, strict=True):
         if standing is not None:
             table.add_column(name, justify="right")
@@ -268,8 +268,8 @@ def _table(found: Found) -> Table:
         table.add_row(name, *(cell(standing) for standing in columns if standing is not None))
 
     row("nodes that an event passes", lambda standing: f"{standing.hops:.3f}")
-    if found.delays_ms:
-        table.add_row("mean delay, ms", *(f"{ms:,.1f}" for ms in found.delays_ms))
+    if outcome.delays_ms:
+        table.add_row("mean delay, ms", *(f"{ms:,.1f}" for ms in outcome.delays_ms))
     row("busiest node, events/s", lambda standing: f"{standing.peak:,.1f}")
     for node in sorted(after.loads, key=natural):
         cells = (f"{standing.loads.get(node, 0.0):,.1f}" for standing in columns if standing is not None)

@@ -73,7 +73,7 @@ async def _surveyed(url: str, *, regions: bool, rates_s: float | None) -> tuple[
 
 def _document(network: NetworkState, rates: _Rates | None, *, with_regions: bool) -> dict[str, Any]:
     plan, transition = network.plan, network.transition
-    found: dict[str, Any] = {
+    document: dict[str, Any] = {
         "url": network.where,
         "control": {
             "version": network.control.version,
@@ -119,7 +119,7 @@ def _document(network: NetworkState, rates: _Rates | None, *, with_regions: bool
         "unread": list(network.unread),
     }
     if with_regions:
-        found["regions"] = [
+        document["regions"] = [
             {
                 "name": region.name,
                 "path": list(region.path),
@@ -131,7 +131,7 @@ def _document(network: NetworkState, rates: _Rates | None, *, with_regions: bool
             }
             for region in network.regions
         ]
-    return found
+    return document
 
 
 def _node(node: NodeState, rates: _Rates | None) -> dict[str, Any]:

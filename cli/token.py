@@ -197,10 +197,10 @@ def _revoke(url: str, subject: str | None, token_id: str | None, for_s: float | 
 
 
 def _seconds(text: str, option: str = "--expires") -> float:
-    found = re.fullmatch(r"(\d{1,9})([smhd])", text)
-    if found is None:
+    match = re.fullmatch(r"(\d{1,9})([smhd])", text)
+    if match is None:
         raise UsageError(f"{option} takes a number and s, m, h or d, such as 15m, not {text!r}")
-    return int(found[1]) * FACTORS[found[2]]
+    return int(match[1]) * FACTORS[match[2]]
 
 
 def key_document(keys: list[dict[str, str]]) -> bytes:

@@ -229,15 +229,15 @@ def figures_of(replay: Replay, verdict: Verdict) -> Mapping[str, Any]:
 
 def _roaming(travels: Travels) -> Mapping[str, Any]:
     join_ms = travels.join_ms
-    found: dict[str, Any] = {
+    values: dict[str, Any] = {
         "joins": len(join_ms),
         "leaves": travels.leaves,
         "joins_cut_short": travels.cut_short,
         "join_ms": {"p50": _quantile(join_ms, 0.5), "p99": _quantile(join_ms, 0.99), "max": _quantile(join_ms, 1.0)},
     }
     if travels.epochs is not None:
-        found |= {"epochs": travels.epochs, "joins_in_place": travels.in_place}
-    return found
+        values |= {"epochs": travels.epochs, "joins_in_place": travels.in_place}
+    return values
 
 
 def _quantile(ascending: Sequence[float], part: float) -> float | None:

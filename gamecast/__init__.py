@@ -156,8 +156,8 @@ def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     module = _MODULES.get(name, "errors")
-    found = globals()[name] = getattr(import_module(f"{__name__}.{module}"), name)
-    return found
+    value = globals()[name] = getattr(import_module(f"{__name__}.{module}"), name)
+    return value
 
 
 def __dir__() -> list[str]:

@@ -79,13 +79,13 @@ def checked_handler(handler: One) -> One:
 
 def checked_regions(regions: Iterable[str | Iterable[str]], call: str) -> set[str]:
     """Return the regions that were passed to a call, one by one or as lists; raises `InvalidName`."""
-    found: set[str] = set()
+    checked: set[str] = set()
     for given in regions:
         if isinstance(given, Mapping):
             raise InvalidName(f"{call} takes regions, or a list of them, not a {type(given).__name__}")
         is_one = isinstance(given, (str, bytes)) or not isinstance(given, Iterable)
-        found.update(map(check_region, (given,) if is_one else given))
-    return found
+        checked.update(map(check_region, (given,) if is_one else given))
+    return checked
 
 
 def pairs_of(given: Iterable[tuple[One, Other]], call: str, what: str) -> list[tuple[One, Other]]:

@@ -62,8 +62,8 @@ class JointEvent(Event):
     @property
     def parts(self) -> tuple[tuple[str, int], ...]:
         """Region and sequence there, all in the event's epoch."""
-        found: tuple[tuple[str, int], ...] = self[9]  # type: ignore[misc]
-        return found
+        parts: tuple[tuple[str, int], ...] = self[9]  # type: ignore[misc]
+        return parts
 
     @property
     def regions(self) -> tuple[str, ...]:
@@ -78,8 +78,8 @@ class JointEvent(Event):
     @property
     def everywhere(self) -> tuple[tuple[str, int], ...]:
         """As `parts`, of all regions that it was published to; gamecast's own."""
-        found: tuple[tuple[str, int], ...] = self[10]  # type: ignore[misc]
-        return found
+        parts: tuple[tuple[str, int], ...] = self[10]  # type: ignore[misc]
+        return parts
 
     def within(self, regions: Container[str]) -> JointEvent | None:
         """Return the event as one of some regions only, None if it has none of them."""
@@ -260,8 +260,8 @@ class JointReceipt(Receipt):
     @property
     def parts(self) -> tuple[tuple[str, int], ...]:
         """Region and sequence there, all in the event's epoch."""
-        found: tuple[tuple[str, int], ...] = self[3]  # type: ignore[misc]
-        return found
+        parts: tuple[tuple[str, int], ...] = self[3]  # type: ignore[misc]
+        return parts
 
     @property
     def positions(self) -> dict[str, str]:

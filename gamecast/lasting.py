@@ -179,6 +179,7 @@ class LastingClient:
                 self._renew(session, ended)
 
     def _note(self, item: Item) -> None:
+        """Note up to where the application has a region, before an item is yielded: the next session begins there."""
         if isinstance(item, State):
             return
         positions = item.positions if isinstance(item, Event) else {item.region: item.position}

@@ -220,14 +220,14 @@ class GamecastManager(AsyncPubSubManager):  # type: ignore[misc]  # python-socke
         if gap.epoch != UNKNOWN:
             logger.warning("messages of %s are lost: %s", gap.region, gap.reason)
         self._own.pop(gap.region, None)
-        found = self._followed.get(gap.region)
-        if found is not None and self.lost_event is not None:
+        entry = self._followed.get(gap.region)
+        if entry is not None and self.lost_event is not None:
             await super()._handle_emit(
                 {
                     "event": self.lost_event,
-                    "data": {"room": found.room, "reason": gap.reason},
-                    "namespace": found.namespace,
-                    "room": found.room,
+                    "data": {"room": entry.room, "reason": gap.reason},
+                    "namespace": entry.namespace,
+                    "room": entry.room,
                 }
             )
 
@@ -252,17 +252,17 @@ class GamecastManager(AsyncPubSubManager):  # type: ignore[misc]  # python-socke
     async def _following(self, namespace: str, room: Any) -> AsyncIterator[None]:
         """Follow a room's region in this context, and afterwards if a client of this server is in the room."""
         region = self._region(namespace, room)
-        found = self._followed.setdefault(region, _Room(namespace, room))
-        found.users += 1
+        entry = self._followed.setdefault(region, _Room(namespace, room))
+        entry.users += 1
         try:
-            async with found.lock:
-                if not found.is_joined:
+            async with entry.lock:
+                if not entry.is_joined:
                     await (await self._opened()).subscribe(region)
-                    found.is_joined = True
+                    entry.is_joined = True
                 yield
         finally:
-            found.users -= 1
-            await self._leave_if_empty(namespace, room, region, found)
+            entry.users -= 1
+            await self._leave_if_empty(namespace, room, region, entry)
 
     async def _settle(self, namespace: str, room: Any) -> None:
         """Follow a room's region if a client of this server is in the room, and not otherwise."""
@@ -271,24 +271,24 @@ class GamecastManager(AsyncPubSubManager):  # type: ignore[misc]  # python-socke
                 pass
         else:
             region = self._region(namespace, room)
-            if (found := self._followed.get(region)) is not None:
-                await self._leave_if_empty(namespace, room, region, found)
+            if (entry := self._followed.get(region)) is not None:
+                await self._leave_if_empty(namespace, room, region, entry)
 
-    async def _leave_if_empty(self, namespace: str, room: Any, region: str, found: _Room) -> None:
-        if found.users or self._has_clients(namespace, room) or self._followed.get(region) is not found:
+    async def _leave_if_empty(self, namespace: str, room: Any, region: str, entry: _Room) -> None:
+        if entry.users or self._has_clients(namespace, room) or self._followed.get(region) is not entry:
             return
-        found.users += 1
+        entry.users += 1
         try:
-            async with found.lock:
-                if found.users == 1 and not self._has_clients(namespace, room):
+            async with entry.lock:
+                if entry.users == 1 and not self._has_clients(namespace, room):
                     self._own.pop(region, None)
-                    if found.is_joined and self._client is not None:
-                        found.is_joined = False
+                    if entry.is_joined and self._client is not None:
+                        entry.is_joined = False
                         with suppress(GamecastError):
                             await self._client.unsubscribe(region)
         finally:
-            found.users -= 1
-            if not found.users and not found.is_joined:
+            entry.users -= 1
+            if not entry.users and not entry.is_joined:
                 self._followed.pop(region, None)
 
     async def _own_delivered(self, region: str) -> None:

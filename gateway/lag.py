@@ -36,15 +36,17 @@ def lags(gateway: Gateway, regions: Iterable[RegionState]) -> list[Lag]:
     """Return the readers that are behind, worst first. ``regions``: as the last survey saw them."""
     ends = {region.name: region for region in regions}
     positions = {name: dict(place.sent.now) for name, place in gateway.places()}
-    found = []
+    readers = []
     for name, counters in gateway.connections.named_statistics():
         here = counters.inbox_events + counters.held_frames
         if here >= LAG_EVENTS_MIN:
             at = positions.get(name, {})
             # Markers move a region's end, but not a position: alone they do not make a reader late.
             behind = max(here, _unsent(at, ends))
-            found.append(Lag(name, behind, counters.inbox_events, counters.held_frames, tuple(sorted(at, key=natural))))
-    return sorted(found, key=lambda lag: (-lag.behind, natural(lag.name)))
+            readers.append(
+                Lag(name, behind, counters.inbox_events, counters.held_frames, tuple(sorted(at, key=natural)))
+            )
+    return sorted(readers, key=lambda lag: (-lag.behind, natural(lag.name)))
 
 
 def _unsent(at: Mapping[str, Position], ends: Mapping[str, RegionState]) -> int:

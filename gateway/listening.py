@@ -242,9 +242,9 @@ class Listener:
     async def listen(self, host: str, port: int) -> None:
         """Listen at each address of a host; raises `OSError`."""
         loop = asyncio.get_running_loop()
-        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        addresses = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         try:
-            for family, address in dict.fromkeys((family, address) for family, _, _, _, address in found):
+            for family, address in dict.fromkeys((family, address) for family, _, _, _, address in addresses):
                 listener = socket.create_server(address, family=family, backlog=BACKLOG)
                 listener.setblocking(False)
                 self.sockets.append(listener)

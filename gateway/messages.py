@@ -254,16 +254,16 @@ def _simple_conditions(only_if: Mapping[str, Any]) -> dict[str, str | None]:
 
 def _conditions(only_if: Mapping[str, Any], regions: Sequence[str]) -> dict[tuple[str, str], str | None]:
     """Return the conditions of an event that lists its regions: (region, key) to position."""
-    found: dict[tuple[str, str], str | None] = {}
+    conditions: dict[tuple[str, str], str | None] = {}
     for region, keys in only_if.items():
         if region not in regions:
             raise Refusal(Code.MALFORMED, "only_if must name regions of the event: {region: {key: position}}")
         if not isinstance(keys, dict):
             raise Refusal(Code.MALFORMED, "with several regions, only_if must be an object: {region: {key: position}}")
-        found |= {(region, _key(key)): position for key, position in keys.items()}
-    if not 0 < len(found) <= CONDITIONS_MAX:
+        conditions |= {(region, _key(key)): position for key, position in keys.items()}
+    if not 0 < len(conditions) <= CONDITIONS_MAX:
         raise Refusal(Code.MALFORMED, f"only_if must have 1 to {CONDITIONS_MAX} keys")
-    return found
+    return conditions
 
 
 def written_about(about: Mapping[str, Any]) -> dict[str, Any]:

@@ -47,6 +47,7 @@ class NetworkMetrics(Collector):
         self._looked_at = -SURVEY_EVERY_S
         self._numbered = _Numbered()
         self._turn = asyncio.Lock()
+        """One survey at a time: who comes meanwhile gets its result."""
 
     async def look(self) -> None:
         """Survey the network, unless the last survey is recent."""

@@ -157,8 +157,8 @@ async def _once(request: web.Request, grant: Grant, body: bytes, publish: Any, *
     name = "idempotency:" + hashlib.sha256(f"{grant.subject}\n{key}".encode(errors="surrogateescape")).hexdigest()
     digest = hashlib.sha256(body).hexdigest()
     claim = orjson.dumps({"digest": digest, "at_s": time.time()})
-    if (found := await gateway.replay_cache.claim(name, claim, keep_s)) is not None:
-        return _answered_before(found, digest)
+    if (earlier := await gateway.replay_cache.claim(name, claim, keep_s)) is not None:
+        return _answered_before(earlier, digest)
 
     async def publish_and_note() -> web.Response:
         try:
@@ -178,8 +178,8 @@ async def _once(request: web.Request, grant: Grant, body: bytes, publish: Any, *
     return await request.app[PUBLISHERS].see_through(publish_and_note())
 
 
-def _answered_before(found: bytes, digest: str) -> web.Response:
-    before: dict[str, Any] = orjson.loads(found) if found else {"digest": digest, "at_s": time.time()}
+def _answered_before(earlier: bytes, digest: str) -> web.Response:
+    before: dict[str, Any] = orjson.loads(earlier) if earlier else {"digest": digest, "at_s": time.time()}
     if before["digest"] != digest:
         raise Refusal(Code.CONFLICT, "this idempotency key was used with another request: use a new key", status=422)
     if "document" in before:

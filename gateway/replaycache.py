@@ -40,9 +40,9 @@ class MemoryReplayCache:
 
         Raises `BufferFull` when it is full: a text that is removed too early could be used again.
         """
-        found = self._texts.get(name)
-        if found is not None and found[1] > self._clock():
-            return found[0]
+        entry = self._texts.get(name)
+        if entry is not None and entry[1] > self._clock():
+            return entry[0]
         await self.put(name, text, keep_s)
         return None
 
@@ -95,9 +95,9 @@ class RedisReplayCache:
         for _ in range(3):
             if await self._call("SET", self._key(name), text, "NX", "PX", _ms(keep_s)) is not None:
                 return None
-            found: bytes | None = await self._call("GET", self._key(name))
-            if found is not None:
-                return found
+            answer: bytes | None = await self._call("GET", self._key(name))
+            if answer is not None:
+                return answer
         return b""
 
     async def put(self, name: str, text: bytes, keep_s: float) -> None:

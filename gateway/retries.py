@@ -46,7 +46,7 @@ class Retries:
         """
         region = message.region
         if region in self._found:
-            found = self._found[region]
+            events = self._found[region]
         else:
             if not self._fresh.isdisjoint(message.regions or (region,)):
                 raise Refusal(Code.ORDER, "retries of a region must come before new events there", status=409)
@@ -55,22 +55,22 @@ class Retries:
             if not follows:
                 await place.connection.subscribe(region)
             try:
-                found = self._found[region] = await self._own_events(region, message.after)
+                events = self._found[region] = await self._own_events(region, message.after)
             finally:
                 if not follows:
                     await place.connection.unsubscribe(region)
         copies = self._copies.get(region, ())
-        for number, own in enumerate(found):
+        for number, own in enumerate(events):
             if (own.payload, own.key) == (encoded, message.about.get("key")) and own.sent_at_ns not in copies:
                 for _ in range(number + 1):
-                    found.popleft()
+                    events.popleft()
                 for other in message.regions[1:]:
                     self._copies.setdefault(other, set()).add(own.sent_at_ns)
                 return own.position
         return None
 
     async def _own_events(self, region: str, after: str) -> deque[_Own]:
-        found = deque[_Own]()
+        events = deque[_Own]()
         for _ in range(SCAN_EVENTS_MAX // self._page_events):
             page = await self._access.history(region, after=after, events_max=self._page_events)
             for item in page.items:
@@ -85,7 +85,7 @@ class Retries:
                 if event.sender == self._name:
                     raw = event.payload if isinstance(event.payload, bytes) else _written(event.payload)
                     position = position_text((event.epoch, event.sequence))
-                    found.append(_Own(position, raw, event.key, event.sent_at_ns))
+                    events.append(_Own(position, raw, event.key, event.sent_at_ns))
             after = page.next
             if page.is_late:
                 raise Refusal(
@@ -95,7 +95,7 @@ class Retries:
                     definite=False,
                 )
             if not page.more:
-                return found
+                return events
         raise Refusal(
             Code.UNCERTAIN, "too many events were published since then to find the event", status=504, definite=False
         )

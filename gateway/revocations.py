@@ -107,10 +107,12 @@ def read(text: bytes) -> Revocation | None:
     """Return a parsed revocation, None if the text is invalid."""
     try:
         document = orjson.loads(text)
-        found = Revocation(document["kind"], str(document["value"]), float(document["until_s"]), str(document["id"]))
+        revocation = Revocation(
+            document["kind"], str(document["value"]), float(document["until_s"]), str(document["id"])
+        )
     except (ValueError, KeyError, TypeError):
         return None
-    return found if found.kind in ("subject", "token_id") else None
+    return revocation if revocation.kind in ("subject", "token_id") else None
 
 
 class Revocations:
@@ -124,11 +126,11 @@ class Revocations:
 
     def take(self, texts: dict[str, bytes]) -> list[Revocation]:
         """Replace the known revocations; return the new ones."""
-        found = [each for each in map(read, texts.values()) if each is not None]
-        self._known = {each.field: each for each in found}
-        new = [each for each in found if self._has_looked and each.id not in self._ended]
+        current = [each for each in map(read, texts.values()) if each is not None]
+        self._known = {each.field: each for each in current}
+        new = [each for each in current if self._has_looked and each.id not in self._ended]
         self._has_looked = True
-        self._ended = {each.id for each in found}
+        self._ended = {each.id for each in current}
         return new
 
     def refuses(self, held: Held) -> bool:

@@ -171,5 +171,5 @@ def _positions(message: Subscribe | Unsubscribe) -> dict[str, Position] | None:
         since = dict.fromkeys(message.regions, since)
     if not isinstance(since, Mapping):
         return None
-    found = {region: position_of(at) for region, at in since.items() if isinstance(at, str)}
-    return found if len(found) == len(since) else None
+    positions = {region: position_of(at) for region, at in since.items() if isinstance(at, str)}
+    return positions if len(positions) == len(since) else None

@@ -96,14 +96,14 @@ class Keys:
         An empty set is valid: the provider has revoked all keys. Raises `UsageError` if the text is no set, or if no
         key in it is usable.
         """
-        found: dict[str, Key] = {}
+        keys: dict[str, Key] = {}
         listed = _listed(text)
         for number, jwk in enumerate(listed, start=1):
             if isinstance(jwk, dict) and jwk.get("kty") != "oct" and jwk.get("use", "sig") == "sig":
                 with suppress(UsageError):
                     key = _read_key(number, jwk)
-                    found[key.kid] = replace(key, signing=None)
-        return cls(found.values(), may_be_empty=not listed)
+                    keys[key.kid] = replace(key, signing=None)
+        return cls(keys.values(), may_be_empty=not listed)
 
     @property
     def signing(self) -> list[str]:
@@ -160,10 +160,10 @@ class KeyFile:
 
     def _state(self) -> tuple[int, int, int]:
         try:
-            found = self._file.stat()
+            status = self._file.stat()
         except OSError:
             return 0, 0, 0
-        return found.st_mtime_ns, found.st_size, found.st_ino
+        return status.st_mtime_ns, status.st_size, status.st_ino
 
 
 def new_key(algorithm: str, kid: str | None = None) -> dict[str, str]:
@@ -380,9 +380,9 @@ def _read_key(number: int, jwk: Any) -> Key:
 
 
 def _read_pair(kid: str, algorithm: str, jwk: Mapping[str, Any], where: str) -> Key:
-    found = jwt.PyJWK(dict(jwk), algorithm=algorithm).key
-    signing = found if isinstance(found, EllipticCurvePrivateKey | RSAPrivateKey) else None
-    public = signing.public_key() if signing is not None else found
+    parsed = jwt.PyJWK(dict(jwk), algorithm=algorithm).key
+    signing = parsed if isinstance(parsed, EllipticCurvePrivateKey | RSAPrivateKey) else None
+    public = signing.public_key() if signing is not None else parsed
     if isinstance(public, RSAPublicKey) and public.key_size < RSA_BITS_MIN:
         raise UsageError(f"{where}, {kid!r}: an RSA key must have at least {RSA_BITS_MIN} bits")
     if isinstance(public, EllipticCurvePublicKey) and public.curve.name != "secp256r1":

@@ -188,8 +188,8 @@ def _gateway(network: str) -> Iterator[str]:
         assert process.stderr is not None
         deadline_s = time.monotonic() + READY_S_MAX
         while time.monotonic() < deadline_s and (line := process.stderr.readline()):
-            _, found, where = line.decode().rstrip().partition(" listens at ")
-            if found:
+            _, separator, where = line.decode().rstrip().partition(" listens at ")
+            if separator:
                 yield where
                 return
         raise ProcessFailed(f"cannot start a gateway: gamecast gateway ended with status {process.poll()}")

@@ -161,11 +161,11 @@ class Conductor:
 
     def _look(self, now_ns: int) -> None:
         try:
-            found = self._judge.look(now_ns)
+            offences = self._judge.look(now_ns)
         except InvalidInput as error:
             self._broken.append(str(error))
             return
-        for offence in found:
+        for offence in offences:
             self._broken.append(offence.describe())
             self.violated(offence)
 

@@ -88,7 +88,7 @@ def findings(judgement: Judgement) -> list[Finding]:
     verdict = judgement.verdict
     orders = f"{verdict.inversions} inversions, {verdict.cycles} cycles"
     publishers = verdict.publisher_order_violations
-    found = [
+    judged = [
         Finding("order kept", not (verdict.inversions or verdict.cycles), orders),
         Finding("each publisher's order kept", not publishers, f"{publishers} events out of order"),
         Finding("nothing lost", None if verdict.lost is None else not verdict.lost, f"{verdict.lost} deliveries lost"),
@@ -100,7 +100,7 @@ def findings(judgement: Judgement) -> list[Finding]:
         ),
     ]
     missing = "; ".join(judgement.incomplete) or "none missing"
-    return [*found, Finding(REPORTS, not judgement.incomplete, missing)]
+    return [*judged, Finding(REPORTS, not judgement.incomplete, missing)]
 
 
 class Judge:
@@ -121,14 +121,14 @@ class Judge:
     def look(self, now_ns: int) -> list[Offence]:
         """Judge the new reports. Return violations, one of each kind."""
         self.looks += 1
-        found = list(self._order().examples)
+        offences = list(self._order().examples)
         if self.only_order:
-            return found
-        found += [offence for offence in self._losses(now_ns).examples if offence.kind == "lost"]
+            return offences
+        offences += [offence for offence in self._losses(now_ns).examples if offence.kind == "lost"]
         self._lengths.append((now_ns, {name: len(columns[0]) for name, columns in self._ledger.columns.items()}))
         while len(self._lengths) > 2 and self._lengths[1][0] < now_ns - 2 * self._late_ns - NS:
             self._lengths.popleft()
-        return found
+        return offences
 
     def conclude(self) -> Judgement:
         """Judge everything. Raises `InvalidInput` if an event has two regions or two senders."""

@@ -39,10 +39,10 @@ def read_kinds(stdout: bytes, stderr: bytes, file: Path) -> dict[str, str]:
     if not said:
         lines = stderr.decode(errors="replace").strip().splitlines()
         raise UsageError(f"importing {file} ended the process: {lines[-1] if lines else 'without a message'}")
-    found = orjson.loads(said[-1])
-    if error := found.get("error"):
+    answer = orjson.loads(said[-1])
+    if error := answer.get("error"):
         raise UsageError(f"cannot import {file}: {error}")
-    kinds: dict[str, str] = found["kinds"]
+    kinds: dict[str, str] = answer["kinds"]
     if not kinds:
         raise UsageError(f"{file} has no users: define a subclass of gamecast.loadtest.GameServerUser in it")
     return kinds
@@ -57,8 +57,8 @@ def tell_kinds() -> None:
     try:
         users, _ = load_locustfile(str(Path(sys.argv[1]).resolve()))
     except Exception as error:  # noqa: BLE001 - whatever the user's file raises
-        found: dict[str, object] = {"error": f"{type(error).__name__}: {error}"}
+        answer: dict[str, object] = {"error": f"{type(error).__name__}: {error}"}
     else:
         own = {name: user.kind for name, user in users.items() if issubclass(user, GameServerUser)}
-        found = {"kinds": own}
-    sys.stdout.buffer.write(b"\n" + _FOUND + orjson.dumps(found) + b"\n")
+        answer = {"kinds": own}
+    sys.stdout.buffer.write(b"\n" + _FOUND + orjson.dumps(answer) + b"\n")

@@ -116,10 +116,10 @@ class _Spreading:
 
 def _inside(at: Mapping[Pair, int]) -> dict[int, set[int]]:
     """Vertex → the items that it orders."""
-    found: dict[int, set[int]] = {}
+    by_vertex: dict[int, set[int]] = {}
     for pair, vertex in at.items():
-        found.setdefault(vertex, set()).update(pair)
-    return found
+        by_vertex.setdefault(vertex, set()).update(pair)
+    return by_vertex
 
 
 def _kept(pairs: Sequence[Pair], rates: Sequence[float], limit: float) -> set[int]:

@@ -33,8 +33,8 @@ def lower_bound(distances: Distances) -> Routes:
 
 def _shortest(ms: FloatArray) -> FloatArray:
     """Return the shortest ways between all hosts, over any others (Floyd and Warshall)."""
-    found = ms.copy()
-    np.fill_diagonal(found, 0.0)
-    for over in range(len(found)):
-        np.minimum(found, found[:, over, None] + found[over], out=found)
-    return found
+    shortest = ms.copy()
+    np.fill_diagonal(shortest, 0.0)
+    for over in range(len(shortest)):
+        np.minimum(shortest, shortest[:, over, None] + shortest[over], out=shortest)
+    return shortest

@@ -82,7 +82,7 @@ def candidates(
     exhaustive search finds the best arrangement, yield that after the plain line, and no other: it is a few times as
     quick.
     """
-    found: list[Candidate] = []
+    so_far: list[Candidate] = []
     lines = _lines(world)
     if is_urgent:
         plain = next(lines)
@@ -92,9 +92,9 @@ def candidates(
             yield best
         if best is not None or plain.optimal:
             return
-        found.append(plain)
-    for candidate in chain(lines, _searched(world, found, exact=exact, work_max=work_max)):
-        found.append(candidate)
+        so_far.append(plain)
+    for candidate in chain(lines, _searched(world, so_far, exact=exact, work_max=work_max)):
+        so_far.append(candidate)
         yield candidate
         if candidate.optimal:
             return
@@ -134,15 +134,15 @@ def _cuts(
         low = min(bounds)
         bounds |= {low * (total / low) ** (step / BOUNDS): None for step in range(1, BOUNDS)}
     for bound in bounds:
-        if (found := line.cut(blocks, bound)) is not None:
-            yield "least crossing", found
+        if (ends := line.cut(blocks, bound)) is not None:
+            yield "least crossing", ends
 
 
-def _searched(world: World, found: Sequence[Candidate], *, exact: bool, work_max: int) -> Iterator[Candidate]:
-    """Yield improved trees, beginning with the promising lines in ``found``, and the best one searched again.
+def _searched(world: World, so_far: Sequence[Candidate], *, exact: bool, work_max: int) -> Iterator[Candidate]:
+    """Yield improved trees, beginning with the promising lines in ``so_far``, and the best one searched again.
 
     The second search is exhaustive if that is possible; otherwise it uses restarts. The caller adds the trees that it
-    takes from here to ``found``.
+    takes from here to ``so_far``.
     """
     count, pairs = int(world.wanted.ordered.sum()) + len(world.loose), len(world.wanted.left)
     if (
@@ -152,14 +152,14 @@ def _searched(world: World, found: Sequence[Candidate], *, exact: bool, work_max
         or pairs > SEARCH_PAIRS_MAX
     ):
         return
-    trials = list(_trials(world, found))
+    trials = list(_trials(world, so_far))
     budget = work_max // (len(trials) + RESTARTED)
     improved: list[tuple[float, int, Candidate]] = []
     for number, (name, tree, start) in enumerate(trials):
         candidate = _improved(world, f"{name}, searched", tree, start, budget, restarts=0)
         improved.append((candidate.value, number, candidate))
         yield candidate
-    if exact and (best := _exhaustive(world, found, EXACT_LOOKS_MAX)) is not None:
+    if exact and (best := _exhaustive(world, so_far, EXACT_LOOKS_MAX)) is not None:
         yield best
         return
     if count > RESTARTED_ITEMS_MAX:
@@ -171,12 +171,12 @@ def _searched(world: World, found: Sequence[Candidate], *, exact: bool, work_max
         yield _improved(world, f"{name}, searched again", tree, start, budget, restarts=RESTARTS)
 
 
-def _exhaustive(world: World, found: Sequence[Candidate], looks_max: int) -> Candidate | None:
+def _exhaustive(world: World, so_far: Sequence[Candidate], looks_max: int) -> Candidate | None:
     """Return the best arrangement of all there are, None if the world is too large to look at all."""
     count = int(world.wanted.ordered.sum()) + len(world.loose)
     if count > EXACT_ITEMS_MAX or world.nodes > EXACT_NODES_MAX:
         return None
-    best = min(found, key=lambda candidate: candidate.value)
+    best = min(so_far, key=lambda candidate: candidate.value)
     search = optimum(world.items, world.objective, world.nodes, known=best.value, looks_max=looks_max)
     if not search.complete:
         return None
@@ -202,8 +202,8 @@ def _start(world: World, candidate: Candidate) -> tuple[int, ...]:
 
 
 def _improved(world: World, name: str, tree: Tree, start: Sequence[int], work_max: int, *, restarts: int) -> Candidate:
-    found, _ = improve(world.items, world.objective, tree, start, work_max=work_max, restarts=restarts)
-    return _from_items(world, name, tree, found)
+    ingress, _ = improve(world.items, world.objective, tree, start, work_max=work_max, restarts=restarts)
+    return _from_items(world, name, tree, ingress)
 
 
 def _from_items(world: World, name: str, tree: Tree, item_ingress: Sequence[int]) -> Candidate:
@@ -236,9 +236,9 @@ def _least_loaded(loads: FloatArray, rates: FloatArray) -> IntArray:
     """Return a vertex for each of these rates, each in turn to where the load is least."""
     heap = [(load, vertex) for vertex, load in enumerate(loads.tolist())]
     heapq.heapify(heap)
-    found = []
+    vertices = []
     for rate in rates.tolist():
         load, vertex = heap[0]
-        found.append(vertex)
+        vertices.append(vertex)
         heapq.heapreplace(heap, (load + rate, vertex))
-    return np.array(found, np.int64)
+    return np.array(vertices, np.int64)

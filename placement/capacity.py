@@ -84,18 +84,18 @@ def _argmin_windows(values: FloatArray, start: IntArray, end: IntArray) -> IntAr
     """Return where ``values[start:end]`` is least for each pair of ends, -1 for an empty window or one without a
     finite value."""
     lengths = end - start
-    found = np.full(len(start), -1, np.int64)
+    least = np.full(len(start), -1, np.int64)
     best = np.arange(len(values))
     span = 1
     while True:
         here = np.flatnonzero((lengths >= span) & (lengths < 2 * span))
         if len(here):
             first, second = best[start[here]], best[end[here] - span]
-            found[here] = np.where(values[second] < values[first], second, first)
+            least[here] = np.where(values[second] < values[first], second, first)
         if 2 * span > len(values):
             break
         first, second = best[:-span], best[span:]
         best = np.where(values[second] < values[first], second, first)
         span *= 2
-    found[(found >= 0) & ~np.isfinite(values[found])] = -1
-    return found
+    least[(least >= 0) & ~np.isfinite(values[least])] = -1
+    return least

@@ -91,9 +91,9 @@ class Improvement:
         """Improve each start, and then the best of them again after each of ``kicks`` displacements."""
         best = min((self.improve(start) for start in starts), key=lambda layout: layout.value)
         for _ in range(kicks if self.looks <= LOOKS_MAX else 0):
-            found = self.improve(self._kicked(best, random))
-            if found.value < best.value - IMPROVEMENT_MIN:
-                best = found
+            improved = self.improve(self._kicked(best, random))
+            if improved.value < best.value - IMPROVEMENT_MIN:
+                best = improved
         return best
 
     def _kicked(self, layout: Layout, random: np.random.Generator) -> Layout:
@@ -111,8 +111,8 @@ class Improvement:
     def _resite(self, layout: Layout) -> Layout:
         ways = self.tree(layout.parents, layout.hosts).ways(self.pairs, layout.ingress)
         hosts = site(layout.parents, ways, self.costs, self.between, roomy=self.roomy)
-        found = self.valued(layout.parents, hosts, layout.ingress)
-        return found if found.value < layout.value else layout
+        resited = self.valued(layout.parents, hosts, layout.ingress)
+        return resited if resited.value < layout.value else layout
 
     def _descend(self, layout: Layout) -> Layout:
         tree = self.tree(layout.parents, layout.hosts)
@@ -122,9 +122,9 @@ class Improvement:
         while kind < len(kinds) and self.looks <= LOOKS_MAX:
             moves = kinds[kind](tree, ingress)
             self.looks += len(moves) * len(self.pairs.one)
-            found, found_value = self._best(tree, ingress, moves) if len(moves) else (ingress, value)
-            if found_value < value - IMPROVEMENT_MIN:
-                ingress, value, kind = found, found_value, 0
+            neighbour, neighbour_value = self._best(tree, ingress, moves) if len(moves) else (ingress, value)
+            if neighbour_value < value - IMPROVEMENT_MIN:
+                ingress, value, kind = neighbour, neighbour_value, 0
             else:
                 kind += 1
         return Layout(layout.parents, layout.hosts, ingress, value)
@@ -160,14 +160,14 @@ class Improvement:
 
     def _wholes(self, tree: RootedTree, ingress: IntArray) -> IntArray:
         """All that enter at one vertex to another one, or the two exchanged."""
-        found = []
+        vectors = []
         for here, there in permutations(range(tree.size), 2):
             inside = ingress == here
             if inside.any():
-                found.append(np.where(inside, there, ingress))
+                vectors.append(np.where(inside, there, ingress))
                 if here < there:
-                    found.append(np.where(inside, there, np.where(ingress == there, here, ingress)))
-        return np.array(found, np.int64).reshape(-1, len(ingress))
+                    vectors.append(np.where(inside, there, np.where(ingress == there, here, ingress)))
+        return np.array(vectors, np.int64).reshape(-1, len(ingress))
 
     def _doubles(self, tree: RootedTree, ingress: IntArray) -> IntArray:
         """Two items that have to meet, both to one vertex."""
@@ -185,9 +185,9 @@ class Improvement:
         """Return the best of the trees in which one vertex hangs elsewhere, or two have changed places."""
         best = layout
         for parents, hosts, ingress in _shapes(layout):
-            found = self.valued(parents, hosts, ingress)
-            if found.value < best.value - IMPROVEMENT_MIN:
-                best = found
+            reshaped = self.valued(parents, hosts, ingress)
+            if reshaped.value < best.value - IMPROVEMENT_MIN:
+                best = reshaped
         return best
 
 

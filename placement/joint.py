@@ -13,7 +13,7 @@ from sequencing.membership import Membership
 from sequencing.overlaps import IntArray, TwinClasses
 
 
-def with_leads(world: World, found: Sequence[Candidate], membership: Membership) -> Iterator[Candidate]:
+def with_leads(world: World, candidates: Sequence[Candidate], membership: Membership) -> Iterator[Candidate]:
     """Yield the candidates in which each set has a region whose path visits the ingresses of all its others.
 
     A line always is one, and so is everything on one vertex.
@@ -23,7 +23,7 @@ def with_leads(world: World, found: Sequence[Candidate], membership: Membership)
         tuple(sorted({int(class_of[column_of[region]]) for region in regions_in(name)})) for name in membership.joint
     }
     apart = [np.array(classes, np.int64) for classes in sorted(sets) if len(classes) > 1]
-    for candidate in found:
+    for candidate in candidates:
         arrangement = candidate.arrangement
         distance, ingress, egress = arrangement.tree.distance, arrangement.ingress, arrangement.egress
         if all(_has_lead(distance, ingress[classes], egress[classes]) for classes in apart):

@@ -111,13 +111,13 @@ def region_rates(membership: Membership, rates: Mapping[str, float]) -> FloatArr
 
     Raises `UsageError` for a rate that is negative or not finite.
     """
-    found = np.fromiter((rates.get(region, 1.0) for region in membership.regions), float, len(membership.regions))
-    if not np.isfinite(found).all() or (found < 0).any():
-        wrong = int(np.flatnonzero(~np.isfinite(found) | (found < 0))[0])
-        raise UsageError(f"region {membership.regions[wrong]!r} has a rate of {found[wrong]} events/s")
-    if not np.isfinite(found.sum()):
+    per_region = np.fromiter((rates.get(region, 1.0) for region in membership.regions), float, len(membership.regions))
+    if not np.isfinite(per_region).all() or (per_region < 0).any():
+        wrong = int(np.flatnonzero(~np.isfinite(per_region) | (per_region < 0))[0])
+        raise UsageError(f"region {membership.regions[wrong]!r} has a rate of {per_region[wrong]} events/s")
+    if not np.isfinite(per_region.sum()):
         raise UsageError("the rates add up to more events/s than a number can hold")
-    return found if found.any() else np.ones(len(found))
+    return per_region if per_region.any() else np.ones(len(per_region))
 
 
 def path_weights(rates: FloatArray) -> FloatArray:

@@ -154,10 +154,10 @@ def place(
     rule = rule or LoadRule()
     effort = effort or Effort()
     placing = _Placing(distances, random, ordering, rule=rule, nodes=nodes, effort=effort, allowed=allowed)
-    found = _searched(placing, objective)
+    network = _searched(placing, objective)
     if rule.capacity is None or not effort.against_central:
-        return found
-    return _against_central(placing, objective, found)
+        return network
+    return _against_central(placing, objective, network)
 
 
 def _searched(placing: _Placing, objective: Objective) -> Placed:
@@ -171,10 +171,10 @@ def _searched(placing: _Placing, objective: Objective) -> Placed:
     worth = np.ones(len(straight))
     best, best_value = None, np.inf
     for _ in range(REWEIGHTED):
-        found = placing.best(worth)
-        reached = figures(distances, found.routes(distances.topology))
+        network = placing.best(worth)
+        reached = figures(distances, network.routes(distances.topology))
         if (value := _value(reached, objective)) < best_value:
-            best, best_value = found, value
+            best, best_value = network, value
         worth = worth * _farness(distances, reached)
     assert best is not None
     return best
@@ -186,7 +186,7 @@ def _value(reached: Figures, objective: Objective) -> float:
     return {"mean": reached.mean_ms, "p95": reached.p95_ms, "max": reached.max_ms}[objective]
 
 
-def _against_central(placing: _Placing, objective: Objective, found: Placed) -> Placed:
+def _against_central(placing: _Placing, objective: Objective, ours: Placed) -> Placed:
     """Return the network, or one node if that is better; a smaller excess over the capacity comes first.
 
     For the mean, the network must also have no greater 95th percentile and worst stretch than one sequencer at the
@@ -194,27 +194,27 @@ def _against_central(placing: _Placing, objective: Objective, found: Placed) -> 
     the next best hosts are tried, and the objective alone decides.
     """
     single = sequencers(placing.distances, 1 if objective == "mean" else SEQUENCERS, placing.allowed)
-    if placing.excess(single[0]) > placing.excess(found):
-        return found
+    if placing.excess(single[0]) > placing.excess(ours):
+        return ours
     if objective == "mean":
-        if found.hosts == single[0].hosts:
-            return found
+        if ours.hosts == single[0].hosts:
+            return ours
         central = placing.figures(single[0])
-        rivals = [*_nearer(placing, found, central), (single[0], central)]
+        rivals = [*_nearer(placing, ours, central), (single[0], central)]
     else:
-        rivals = [(network, placing.figures(network)) for network in (found, *single)]
+        rivals = [(network, placing.figures(network)) for network in (ours, *single)]
     return min(rivals, key=lambda rival: (placing.excess(rival[0]), _value(rival[1], objective)))[0]
 
 
-def _nearer(placing: _Placing, found: Placed, central: Figures) -> Iterator[tuple[Placed, Figures]]:
+def _nearer(placing: _Placing, network: Placed, central: Figures) -> Iterator[tuple[Placed, Figures]]:
     """Yield the first network that is no worse than the central one, of this and of some that favour the farthest."""
     worth = np.ones(len(placing.distances.received_rates))
     for attempt in range(REWEIGHTED):
         if attempt:
-            found = placing.best(worth)
-        reached = placing.figures(found)
+            network = placing.best(worth)
+        reached = placing.figures(network)
         if reached.no_worse_than(central):
-            yield found, reached
+            yield network, reached
             return
         worth = worth * _farness(placing.distances, reached)
 
@@ -303,12 +303,12 @@ class _Placing:
         begun = list(starts(search, near, between, vertices, limits.handled))
         kicks = effort.kicks * (FEW_KICKED if len(near.weight) <= FEW_ITEMS else 1)
         best = search.search(begun, self.random, kicks=kicks)
-        found = [begun[0], best]
+        to_finish = [begun[0], best]
         if effort.polish_looks:
             listed, near, search, polished = self._polished(costs, listed, limits, best)
-            found.append(polished)
+            to_finish.append(polished)
         # Rows of nodes at one place often beat nodes that the search has shared the load over.
-        layouts = [*dict.fromkeys(found)]
+        layouts = [*dict.fromkeys(to_finish)]
         finished = [self._finish(search, near, layout, limits) for layout in layouts]
         _, best_layout = min(zip((part.value for part in finished), layouts, strict=True), key=itemgetter(0))
         finished += [self._finish(search, near, best_layout, limits) for _ in range(effort.divisions - 1)]
@@ -337,12 +337,12 @@ class _Placing:
         polishing = Polishing(costs, topology, limits, pool, most, self.random)
         placed = replace(best, hosts=tuple(listed[list(best.hosts)].tolist()))
         share = len(costs.weight) / max(self.wanted.ordered.sum(), len(costs.weight))
-        found = polishing.run(placed, int(effort.polish_looks * share))
-        wider = np.concatenate([listed, np.setdiff1d(found.hosts, listed)])
+        polished = polishing.run(placed, int(effort.polish_looks * share))
+        wider = np.concatenate([listed, np.setdiff1d(polished.hosts, listed)])
         near = costs.on(wider)
         search = Improvement(near, topology.ms_from(wider)[:, wider], limits, roomy=topology.roomy)
         number = {host: place for place, host in enumerate(wider.tolist())}
-        return wider, near, search, replace(found, hosts=tuple(number[host] for host in found.hosts))
+        return wider, near, search, replace(polished, hosts=tuple(number[host] for host in polished.hosts))
 
     def _room(self, hosts: IntArray) -> int:
         """Return how many nodes these hosts have room for."""

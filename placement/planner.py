@@ -161,13 +161,13 @@ def _atoms(
     """
     names = membership.regions
     if membership.joint:
-        found = _apart(membership, ordering, arrangement, kinds)
+        apart = _apart(membership, ordering, arrangement, kinds)
     else:
         wanted = arrangement.meetings
         ends = np.flatnonzero(arrangement.egress[wanted.left] != arrangement.egress[wanted.right])
         pairs = (column[ends].tolist() for column in (wanted.left, wanted.right, arrangement.atom_vertex))
         members = wanted.classes.members
-        found = ((members[a], members[b], vertex) for a, b, vertex in zip(*pairs, strict=True))
+        apart = ((members[a], members[b], vertex) for a, b, vertex in zip(*pairs, strict=True))
     regions_of: dict[int, tuple[str, ...]] = {}
 
     def regions(members: IntArray) -> tuple[str, ...]:
@@ -177,7 +177,7 @@ def _atoms(
 
     return tuple(
         Atom(AtomId(number), regions(a) + regions(b), standing[vertex])
-        for number, (a, b, vertex) in enumerate(found, start=first_atom)
+        for number, (a, b, vertex) in enumerate(apart, start=first_atom)
     )
 
 

@@ -67,14 +67,14 @@ class Polishing:
         looks = 0
         while looks < looks_max:
             warm = WARM * (1 - looks / looks_max)
-            found, spent = self._round(current)
+            tried, spent = self._round(current)
             looks += spent + ROUND_LOOKS
-            if not self.topology.roomy and len(set(found.hosts)) < len(found.hosts):
+            if not self.topology.roomy and len(set(tried.hosts)) < len(tried.hosts):
                 continue  # a host has room for one node
-            if found.value <= current.value * (1 + warm):
-                current = found
-            if found.value < best.value - IMPROVEMENT_MIN:
-                best = found
+            if tried.value <= current.value * (1 + warm):
+                current = tried
+            if tried.value < best.value - IMPROVEMENT_MIN:
+                best = tried
         return best
 
     def _round(self, layout: Layout) -> tuple[Layout, int]:
@@ -83,8 +83,8 @@ class Polishing:
         place = {host: number for number, host in enumerate(near.tolist())}
         search = Improvement(self.costs.on(near), self._between(near.tolist()), self.limits, roomy=self.topology.roomy)
         begun = search.valued(parents, [place[host] for host in hosts], ingress)
-        found = _pruned(search, search.settle(begun))
-        return replace(found, hosts=tuple(int(near[host]) for host in found.hosts)), search.looks
+        pruned = _pruned(search, search.settle(begun))
+        return replace(pruned, hosts=tuple(int(near[host]) for host in pruned.hosts)), search.looks
 
     def _changed(
         self, parents: list[int], hosts: list[int], ingress: IntArray

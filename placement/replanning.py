@@ -114,16 +114,16 @@ class Replanning:
         self._total = sum(self.weights.values()) or 1.0
 
     def _parts(self, membership: Membership) -> Iterator[Part]:
-        found = components(self.plan, membership)
-        part_of = {region: number for number, regions in enumerate(found) for region in regions}
-        members: list[dict[str, set[str]]] = [{} for _ in found]
+        groups = components(self.plan, membership)
+        part_of = {region: number for number, regions in enumerate(groups) for region in regions}
+        members: list[dict[str, set[str]]] = [{} for _ in groups]
         for name, has in membership.regions_of.items():
             for region in has:
                 members[part_of[region]].setdefault(name, set()).add(region)
-        joint: list[set[str]] = [set() for _ in found]
+        joint: list[set[str]] = [set() for _ in groups]
         for name in membership.joint:
             joint[part_of[regions_in(name)[0]]].add(name)
-        for regions, who, sets in zip(found, members, joint, strict=True):
+        for regions, who, sets in zip(groups, members, joint, strict=True):
             yield Part(
                 Membership.of(who, regions, frozenset(sets)),
                 {region: self.rates[region] for region in regions},
@@ -205,10 +205,10 @@ def replanned(network: Replanning, *, price: float | None = None) -> Replanned:
             others = with_part(loads, part, paths, sign=-1.0)
             cost = price * network.share(part)
             best, least = None, network.worth(part, plan.paths, others)
-            for found in chain(() if now is None else (now,), network.candidates(part, others)):
-                value = cost + network.worth(part, found.paths, others)
+            for trial in chain(() if now is None else (now,), network.candidates(part, others)):
+                value = cost + network.worth(part, trial.paths, others)
                 if value < least - SAME:
-                    best, least = found, value
+                    best, least = trial, value
             if best is not now:
                 has_moved = True
                 if best is None:
@@ -218,7 +218,7 @@ def replanned(network: Replanning, *, price: float | None = None) -> Replanned:
             loads = with_part(others, part, (best or plan).paths)
         if not has_moved:
             break
-    moves = _together(network, [(network.parts[number], found) for number, found in chosen.items()])
+    moves = _together(network, [(network.parts[number], trial) for number, trial in chosen.items()])
     after = _after(plan, moves)
     standing = network.standing(plan), network.standing(after)
     return Replanned(plan, after, moves, network.rates, standing, len(network.parts))
@@ -227,15 +227,15 @@ def replanned(network: Replanning, *, price: float | None = None) -> Replanned:
 def _together(network: Replanning, chosen: Sequence[tuple[Part, Plan]]) -> tuple[Plan, ...]:
     """Return the moves, those of parts that may begin an epoch together in one, the busiest first."""
     moves: list[Plan] = []
-    for _, found in sorted(chosen, key=lambda each: -each[0].rate):
+    for _, plan in sorted(chosen, key=lambda each: -each[0].rate):
         for place, move in enumerate(moves):
-            paths = {**move.paths, **found.paths}
-            joined = network.plan_of(paths, _numbered((*move.atoms, *found.atoms)))
+            paths = {**move.paths, **plan.paths}
+            joined = network.plan_of(paths, _numbered((*move.atoms, *plan.atoms)))
             if not violations(joined):
                 moves[place] = joined
                 break
         else:
-            moves.append(found)
+            moves.append(plan)
     return tuple(moves)
 
 

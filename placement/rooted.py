@@ -133,8 +133,8 @@ class RootedTree:
     def tops(self, pairs: Pairs, ingress: IntArray) -> IntArray:
         """Return the depth at which each item leaves; ``ingress`` is vectors × items."""
         met = self.meet[ingress[:, pairs.one], ingress[:, pairs.other]]
-        found: IntArray = np.minimum.reduceat(met, pairs.starts, axis=1)
-        return found
+        depths: IntArray = np.minimum.reduceat(met, pairs.starts, axis=1)
+        return depths
 
     def values(self, pairs: Pairs, ingress: IntArray, limits: Limits | None) -> FloatArray:
         """Return the value of each ingress vector (vectors × items) in ms, charges included; less is better."""
@@ -174,10 +174,10 @@ class RootedTree:
     def ways(self, pairs: Pairs, ingress: IntArray) -> list[tuple[int, ...]]:
         """Return the vertices that each item passes, for one ingress vector."""
         tops = self.tops(pairs, ingress[None])[0].tolist()
-        found = []
+        passed = []
         for start, top in zip(ingress.tolist(), tops, strict=True):
             way = [start]
             while self.depth[way[-1]] > top:
                 way.append(self.parents[way[-1]])
-            found.append(tuple(way))
-        return found
+            passed.append(tuple(way))
+        return passed

@@ -31,14 +31,16 @@ def oriented_trees(size: int) -> tuple[Tree, ...]:
         raise ValueError(f"all oriented trees are listed for 1 to {ALL_SHAPES_MAX} vertices, not for {size}")
     if size == 1:
         return (Tree.line(1),)
-    found: dict[str, Tree] = {_canonical(Tree.line(size)): Tree.line(size)}
+    trees: dict[str, Tree] = {_canonical(Tree.line(size)): Tree.line(size)}
     shapes: Iterator[Any] = nx.nonisomorphic_trees(size)
     for shape in shapes:
         edges = sorted(shape.edges)
         for turned in product((False, True), repeat=len(edges)):
-            oriented = Tree(size, tuple((b, a) if turn else (a, b) for (a, b), turn in zip(edges, turned, strict=True)))
-            found.setdefault(_canonical(oriented), oriented)
-    return tuple(found.values())
+            oriented = Tree(
+                size, tuple((b, a) if swapped else (a, b) for (a, b), swapped in zip(edges, turned, strict=True))
+            )
+            trees.setdefault(_canonical(oriented), oriented)
+    return tuple(trees.values())
 
 
 @lru_cache

@@ -69,12 +69,12 @@ class _Siting:
         self.flow = self.upward + self.downward
 
     def hosts(self) -> list[int]:
-        found = self._exact()
-        if self.roomy or len(set(found)) == self.size:
-            return found
+        nearest = self._exact()
+        if self.roomy or len(set(nearest)) == self.size:
+            return nearest
         whole = self.own.sum(axis=0)
-        anchors = dict.fromkeys([*found, *np.argsort(whole, kind="stable")[:ANCHORS].tolist()])
-        starts = [self._apart(found), *(self._apart([anchor] * self.size) for anchor in anchors)]
+        anchors = dict.fromkeys([*nearest, *np.argsort(whole, kind="stable")[:ANCHORS].tolist()])
+        starts = [self._apart(nearest), *(self._apart([anchor] * self.size) for anchor in anchors)]
         return min(starts, key=self._value)
 
     def _edge(self, vertex: int) -> FloatArray:
@@ -101,11 +101,11 @@ class _Siting:
                 total = best[vertex][:, None] + self._edge(vertex)
                 choice[vertex] = total.argmin(axis=0)
                 best[parent] += total.min(axis=0)
-        found = [0] * self.size
+        sites = [0] * self.size
         for vertex in order:
             parent = self.parents[vertex]
-            found[vertex] = int(best[vertex].argmin()) if parent < 0 else int(choice[vertex][found[parent]])
-        return found
+            sites[vertex] = int(best[vertex].argmin()) if parent < 0 else int(choice[vertex][sites[parent]])
+        return sites
 
     def _root_first(self) -> list[int]:
         order = [self.parents.index(-1)]

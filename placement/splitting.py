@@ -69,9 +69,9 @@ def split(load: Load, limit: float, random: Random) -> Row | None:
     after = 0
     for size in SIZES:
         for _ in range(TRIES):
-            found = _Annealing(load, limit, size, random).run()
-            if found is not None and (best is None or found.length < best.length):
-                best = found
+            row = _Annealing(load, limit, size, random).run()
+            if row is not None and (best is None or row.length < best.length):
+                best = row
         after += best is not None
         if after > SIZES_AFTER:
             break

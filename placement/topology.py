@@ -161,8 +161,8 @@ def matrix(names: Sequence[str], ms: FloatArray, *, what: str = "matrix", notes:
 def _shortest(links: sparse.csr_array, hosts: IntArray) -> FloatArray:
     if not len(hosts):
         return np.empty((0, links.shape[0]))
-    found: FloatArray = csgraph.dijkstra(links, directed=True, indices=hosts)
-    return found
+    ms: FloatArray = csgraph.dijkstra(links, directed=True, indices=hosts)
+    return ms
 
 
 def _require_distinct(names: Sequence[str], what: str) -> None:

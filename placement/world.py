@@ -53,8 +53,8 @@ class World:
     def loose(self) -> IntArray:
         """The regions that need no atom, the busiest first."""
         members = self.wanted.classes.members
-        found = [members[c] for c in np.flatnonzero(~self.wanted.ordered).tolist()]
-        regions = np.sort(np.concatenate(found)) if found else np.empty(0, np.int64)
+        groups = [members[c] for c in np.flatnonzero(~self.wanted.ordered).tolist()]
+        regions = np.sort(np.concatenate(groups)) if groups else np.empty(0, np.int64)
         busiest_first: IntArray = regions[np.argsort(-self.rates[regions], kind="stable")]
         return busiest_first
 
@@ -93,13 +93,13 @@ class World:
         if not len(pair_rates) or rates[single] > pair_rates.max():
             return (single,), float(rates[single])
         heaviest = int(np.argmax(pair_rates))
-        found = [int(wanted.left[heaviest]), int(wanted.right[heaviest])]
-        common = np.intersect1d(self._neighbours(found[0]), self._neighbours(found[1]))
+        chosen = [int(wanted.left[heaviest]), int(wanted.right[heaviest])]
+        common = np.intersect1d(self._neighbours(chosen[0]), self._neighbours(chosen[1]))
         while len(common):
             following = int(common[np.argmax(rates[common])])
-            found.append(following)
+            chosen.append(following)
             common = np.intersect1d(common, self._neighbours(following))
-        return found, float(rates[found].sum())
+        return chosen, float(rates[chosen].sum())
 
     @cached_property
     def least_value(self) -> float:

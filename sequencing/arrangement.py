@@ -89,25 +89,25 @@ class Tree:
     @cached_property
     def distance(self) -> IntArray:
         """size × size: edges on the walk from the row's vertex to the column's, -1 where there is no walk."""
-        found = np.full((self.size, self.size), -1, np.int64)
+        edges = np.full((self.size, self.size), -1, np.int64)
         for vertex in self._sinks_first:
             for after in self._after[vertex]:
-                found[vertex] = np.maximum(found[vertex], np.where(found[after] >= 0, found[after] + 1, -1))
-            found[vertex, vertex] = 0
-        return found
+                edges[vertex] = np.maximum(edges[vertex], np.where(edges[after] >= 0, edges[after] + 1, -1))
+            edges[vertex, vertex] = 0
+        return edges
 
     @cached_property
     def meeting(self) -> IntArray:
         """size × size: the first vertex on both walks, -1 where the two never meet."""
         reaches = self.distance >= 0
-        found = np.full((self.size, self.size), -1, np.int64)
+        common = np.full((self.size, self.size), -1, np.int64)
         vertices = np.arange(self.size)
         for vertex in self._sinks_first:
             for after in self._after[vertex]:
-                found[vertex] = np.maximum(found[vertex], found[after])
-            found[vertex][reaches[vertex]] = vertices[reaches[vertex]]
-            found[vertex][reaches[:, vertex]] = vertex
-        return found
+                common[vertex] = np.maximum(common[vertex], common[after])
+            common[vertex][reaches[vertex]] = vertices[reaches[vertex]]
+            common[vertex][reaches[:, vertex]] = vertex
+        return common
 
     def walk(self, start: int, end: int) -> tuple[int, ...]:
         """Return the vertices from ``start`` to ``end``, both included; raises `PlanError` if no walk leads there."""
@@ -171,9 +171,9 @@ class Arrangement:
     def lengths(self) -> IntArray:
         """The number of vertices on each class's path; 1 for classes without an atom."""
         inside = self.meetings.ordered
-        found = np.ones(len(self.ingress), np.int64)
-        found[inside] += self.tree.distance[self.ingress[inside], self.egress[inside]]
-        return found
+        counts = np.ones(len(self.ingress), np.int64)
+        counts[inside] += self.tree.distance[self.ingress[inside], self.egress[inside]]
+        return counts
 
     def loads(self, rates: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
         """Return the events/s that pass each vertex; ``rates``: events/s of each class. Classes without an atom are

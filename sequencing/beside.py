@@ -149,8 +149,8 @@ def _on_top(base: Plan, following: Plan, now: Plan) -> Plan:
 def _merged(base: Mapping[str, T], following: Mapping[str, T], now: Mapping[str, T]) -> dict[str, T]:
     """Return what there is now, with what was to change; where both have changed, as it is now."""
     new = {name: value for name, value in following.items() if base.get(name) is not value}
-    found = {**now, **{name: value for name, value in new.items() if now.get(name) is base.get(name)}}
+    merged = {**now, **{name: value for name, value in new.items() if now.get(name) is base.get(name)}}
     for name in base.keys() - following.keys():
         if now.get(name) is base.get(name):
-            found.pop(name, None)
-    return found
+            merged.pop(name, None)
+    return merged

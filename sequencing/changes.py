@@ -47,8 +47,8 @@ def changes_asked(
 
     While the record is in transition, return only what lost nodes require.
     """
-    found = _named_now(record.plan, runs or {})
-    lost = frozenset(node for node, run in found.items() if record.plan.runs.get(node) != run)
+    named = _named_now(record.plan, runs or {})
+    lost = frozenset(node for node, run in named.items() if record.plan.runs.get(node) != run)
     if record.behind and not lost:
         return None
     joining = {name: interest.after(record.heard.get(name)) for name, interest in interests.items()}
@@ -61,7 +61,7 @@ def changes_asked(
     joint = sets_to_order(record.plan, sets)
     if not joining and not missing and not lost and not declared and not joint:
         return None
-    return Changes(joining, missing, lost, declared, pairs, found, joint)
+    return Changes(joining, missing, lost, declared, pairs, named, joint)
 
 
 def are_usable(plan: Plan, nodes: Mapping[str, str], runs: Mapping[str, str]) -> dict[str, str]:
@@ -100,12 +100,12 @@ def _named_now(plan: Plan, runs: Mapping[str, str]) -> Mapping[str, str]:
 
     A node that was given up is back in another run only: else those who have not heard of it would go on there.
     """
-    found = {**plan.runs, **runs}
+    named = {**plan.runs, **runs}
     for node in plan.given_up & runs.keys():
         run, was_in = runs[node], plan.runs[node].removeprefix(GIVEN_UP)
         if run == was_in or not was_in:
-            found[node] = GIVEN_UP + run.removeprefix(GIVEN_UP)
-    return found
+            named[node] = GIVEN_UP + run.removeprefix(GIVEN_UP)
+    return named
 
 
 def sets_to_order(plan: Plan, sets: Iterable[str]) -> frozenset[str]:

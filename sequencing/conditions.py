@@ -46,17 +46,17 @@ def violations(plan: Plan, membership: Membership | None = None) -> Mapping[str,
     C4 and C5 need ``membership``. C4 is checked for the pairs that the plan's ordering has to order: the double
     overlaps for ``overlap``, all observable pairs for the others. A world of 1,000,000 subscribers takes some 8 s.
     """
-    found = {"C1": _one_path(plan), "C2": _loop_free(plan), "C3": _one_way(plan)}
+    violators = {"C1": _one_path(plan), "C2": _loop_free(plan), "C3": _one_way(plan)}
     if membership is not None:
-        found["C4"] = _off_path(plan) or _unmet(plan, membership)
-        found["C5"] = _apart(plan, membership)
-    return {condition: what for condition, what in found.items() if what}
+        violators["C4"] = _off_path(plan) or _unmet(plan, membership)
+        violators["C5"] = _apart(plan, membership)
+    return {condition: what for condition, what in violators.items() if what}
 
 
 def require_sound(plan: Plan, membership: Membership | None = None) -> None:
     """Raise `PlanError` unless the plan satisfies the conditions."""
-    if found := violations(plan, membership):
-        raise PlanError("; ".join(f"{condition}: {what}" for condition, what in found.items()))
+    if violated := violations(plan, membership):
+        raise PlanError("; ".join(f"{condition}: {what}" for condition, what in violated.items()))
 
 
 def can_follow_all(plan: Plan, regions: frozenset[str]) -> bool:
@@ -186,10 +186,10 @@ class _Kinds:
     @cached_property
     def _atoms_of(self) -> Mapping[int, frozenset[int]]:
         """Kind → its atoms."""
-        found: dict[int, set[int]] = {}
+        by_kind: dict[int, set[int]] = {}
         for atom, kind in zip(self.atom.tolist(), self.kind.tolist(), strict=True):
-            found.setdefault(kind, set()).add(atom)
-        return {kind: frozenset(atoms) for kind, atoms in found.items()}
+            by_kind.setdefault(kind, set()).add(atom)
+        return {kind: frozenset(atoms) for kind, atoms in by_kind.items()}
 
     def _having(self, kind: int) -> set[int]:
         start, end = self.subscribers_of.indptr[kind : kind + 2]

@@ -81,10 +81,10 @@ def without_cut_short(
     """
     if len(frames) < frames_max:
         return streams
-    found: dict[str, int] = {}
+    counts: dict[str, int] = {}
     for frame in frames:
-        found[frame.region] = found.get(frame.region, 0) + 1
-    short = [region for region, number in found.items() if number >= frames_max]
+        counts[frame.region] = counts.get(frame.region, 0) + 1
+    short = [region for region, number in counts.items() if number >= frames_max]
     if not short:
         return streams
     return (streams if isinstance(streams, Streams) else Streams(streams)).with_changes(dict.fromkeys(short))
@@ -114,7 +114,7 @@ class NodeReads:
         """Return whether frames of one stream, which woke a blocked read, are certainly the next of all streams."""
         return are_next(frames, max(map(_number, self._latest), default=0))
 
-    def found(self, streams: Mapping[str, int], frames: Sequence[StampedFrame], frames_max: int) -> ReadResult:
+    def result(self, streams: Mapping[str, int], frames: Sequence[StampedFrame], frames_max: int) -> ReadResult:
         """Return the result of a read; ``frames_max``: the most frames that it was to return of each stream."""
         if frames:
             self._latest = frames if len(frames) <= KEPT_MAX else [max(frames, key=_number)]

@@ -43,22 +43,22 @@ def homes_of(
     ``members``: what the plan counts; ``joining``: subscriber → what it joins; ``nodes``: those that may get regions;
     ``joint``: sets of regions that are to begin where they meet.
     """
-    found: dict[str, Home] = {}
+    homes: dict[str, Home] = {}
     new = Counter[str]()
     lacking = frozenset(missing)
     for name, regions in joining.items():
-        if not (wanted := (regions & lacking) - found.keys()):
+        if not (wanted := (regions & lacking) - homes.keys()):
             continue
         ends = {Home(plan.paths[region][-1], plan.epoch_of(region)) for region in members.get(name, ())}
         ends |= {Home(plan.paths[region][-1], plan.epoch_of(region)) for region in regions & plan.paths.keys()}
         own = len(members.get(name, ()))
         if len(ends) == 1 and _may_have_more(plan, home := ends.pop(), nodes, new.total(), own):
-            found |= dict.fromkeys(wanted, home)
+            homes |= dict.fromkeys(wanted, home)
             new[home.node] += len(wanted)
     for regions in map(frozenset, map(regions_in, sorted(joint))):
-        if not (wanted := (regions & lacking) - found.keys()):
+        if not (wanted := (regions & lacking) - homes.keys()):
             continue
-        ends = {found[region] for region in regions & found.keys()}
+        ends = {homes[region] for region in regions & homes.keys()}
         paths = {region: plan.paths[region] for region in regions - lacking}
         ends |= {Home(path[0], plan.epoch_of(region)) for region, path in paths.items()}
         if not ends:
@@ -70,9 +70,9 @@ def homes_of(
                 continue
         else:
             continue
-        found |= dict.fromkeys(wanted, home)
+        homes |= dict.fromkeys(wanted, home)
         new[home.node] += len(wanted)
-    return found
+    return homes
 
 
 def _may_begin(plan: Plan, home: Home, nodes: Collection[str], new: Counter[str]) -> bool:

@@ -42,7 +42,7 @@ def differing(before: Mapping[str, object], after: Mapping[str, object]) -> set[
     It is quickest where one was made of the other.
     """
     if not all(map(is_, before, after)):
-        found = {key for key, value in after.items() if before.get(key) is not value}
-        return found | (before.keys() - after.keys())
+        changed = {key for key, value in after.items() if before.get(key) is not value}
+        return changed | (before.keys() - after.keys())
     longer, both = (after, len(before)) if len(after) > len(before) else (before, len(after))
     return {*compress(after, map(is_not, after.values(), before.values())), *islice(longer, both, None)}

@@ -191,8 +191,8 @@ class Shares:
         self.held: dict[str, tuple[int, str]] = {}
         """Key → the bytes of its value, and the client."""
         for key, value in values.items():
-            if (found := _HOLDER.match(value)) is not None and not is_reserved(key):
-                self.held[key] = len(value), found[1].decode(errors="replace")
+            if (holder := _HOLDER.match(value)) is not None and not is_reserved(key):
+                self.held[key] = len(value), holder[1].decode(errors="replace")
 
     def of(self, client: str | None = None) -> tuple[int, int]:
         """Return how many keys a client has, and bytes of values; of all clients without one."""
@@ -281,6 +281,6 @@ class Heads:
 
     def snapshot(self, last: int) -> Snapshot:
         """Return the keys as they are; ``last``: the number of the region's last event."""
-        found = ((key, value_of(head, self.values.get(key, b""))) for key, head in self.known.items())
-        values = {key: value for key, value in found if value is not None}
+        pairs = ((key, value_of(head, self.values.get(key, b""))) for key, head in self.known.items())
+        values = {key: value for key, value in pairs if value is not None}
         return Snapshot(last, self.lost, values, len(values) < len(self.known))

@@ -136,7 +136,7 @@ def keyspace(node: Node) -> dict[bytes, dict[bytes, bytes] | list[tuple[bytes, l
         **{keys.shares(region): heads.shares().fields() for region, heads in node.heads.items()},
         **{keys.values(region): dict(heads.values) for region, heads in node.heads.items()},
     }
-    found: dict[bytes, dict[bytes, bytes] | list[tuple[bytes, list[bytes]]]] = {
+    stored: dict[bytes, dict[bytes, bytes] | list[tuple[bytes, list[bytes]]]] = {
         key.encode(): {
             name.encode(): value if isinstance(value, bytes) else value.encode() for name, value in fields.items()
         }
@@ -144,18 +144,18 @@ def keyspace(node: Node) -> dict[bytes, dict[bytes, bytes] | list[tuple[bytes, l
         if fields
     }
     for (epoch, region), frames in node.egress.items():
-        found[keys.egress(epoch, region).encode()] = [
+        stored[keys.egress(epoch, region).encode()] = [
             (b"%d-%d" % (f.epoch, f.last), [b"m", f.meta, b"s", f.stamp, b"b", f.body]) for f in frames
         ]
     for target, linked in node.links.items():
-        found[keys.link(target).encode()] = [
+        stored[keys.link(target).encode()] = [
             (
                 b"%d-0" % each.sequence,
                 [text for field, value in link_words(each).items() for text in (field.encode(), value)],
             )
             for each in linked
         ]
-    return found
+    return stored
 
 
 def _node_fields(node: Node) -> Iterator[tuple[str, str]]:

@@ -354,10 +354,10 @@ class Leader:
         if changes is None or changes.missing:
             return None
         following = following_on_one_node if alone else self._planning().following
-        found = following(
+        joined = following(
             record, changes, seen.interests, nodes=seen.nodes, announced=True, away=self._gone.away(record)
         )
-        return found if found.plan.is_laid_out_as(record.plan) else None
+        return joined if joined.plan.is_laid_out_as(record.plan) else None
 
     def _following(self, seen: Seen, record: Record) -> Steps[Record | None]:
         if (at_once := self._in_place(seen, record)) is not None:
@@ -432,17 +432,17 @@ class Leader:
         if changes is None:
             return None
         following = following_on_one_node if is_sole(record, nodes) else self._planning().following
-        found: Record = following(record, changes, interests, nodes=nodes, announced=announced, away=away)
-        return found
+        decided: Record = following(record, changes, interests, nodes=nodes, announced=announced, away=away)
+        return decided
 
     def _proposed(self, seen: Seen, record: Record, nodes: Mapping[str, str]) -> Steps[Record | None]:
         """Return the record that goes over to the plan that is proposed; None, with an answer, where it does not fit,
         or is what there is."""
         proposal, answer = seen.proposed, ""
         try:
-            found = (yield ReadProposal()) if proposal != self._took else None
-            if found is not None:
-                proposal, plan = found
+            latest = (yield ReadProposal()) if proposal != self._took else None
+            if latest is not None:
+                proposal, plan = latest
                 interests, away = dict(seen.interests), self._gone.away(record)
                 # Those of the plan, too, that are not registered: the control Redis, where a network began with it.
                 others = {name: url for name, url in record.plan.nodes.items() if name not in seen.nodes}
@@ -472,9 +472,9 @@ class Leader:
         return given_up(record, nodes, runs, too_long, last=self._runs or {})
 
     def _ask_runs(self, nodes: Mapping[str, str]) -> Steps[Mapping[str, str]]:
-        found: Runs = yield AskRuns(nodes)
-        self._emptied = found.emptied
-        return found.of
+        answer: Runs = yield AskRuns(nodes)
+        self._emptied = answer.emptied
+        return answer.of
 
     def _note_runs(self, nodes: Mapping[str, str], runs: Mapping[str, str]) -> Steps[None]:
         """Note the runs of nodes that may be given up, for the next leader, too: they are not back in the same run."""

@@ -180,8 +180,8 @@ def proposed_record(
         numbered = tuple(replace(atom, id=AtomId(number)) for number, atom in enumerate(atoms, start=first_atom))
         return Plan(epoch, 1, plan.ordering, {name: nodes[name] for name in part.nodes}, part.paths, numbered)
 
-    found = following_record(record, changes, counted, planner, nodes=nodes, announced=True, away=away)
-    return replace(found, heard=record.heard)
+    moved = following_record(record, changes, counted, planner, nodes=nodes, announced=True, away=away)
+    return replace(moved, heard=record.heard)
 
 
 def _is_elsewhere(plan: Plan, proposed: Plan, region: str) -> bool:

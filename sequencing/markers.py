@@ -30,11 +30,11 @@ class Markers:
 
     def due(self) -> list[tuple[str, bytes]]:
         """Return the markers to publish now, (region, body) each; each is returned once."""
-        regions, found = self._regions.all, list[tuple[str, bytes]]()
+        regions, markers = self._regions.all, list[tuple[str, bytes]]()
         for region in list(self._regions.unmarked):
             state = regions[region]
             if state.marker is not None and state.after is not None:
-                found.append((region, state.marker))
+                markers.append((region, state.marker))
                 self._regions.mark(region, None)
         for number in sorted(self._epochs.joining):
             probes = self._epochs.all[number].delivery.join_probes(
@@ -43,12 +43,12 @@ class Markers:
                 is_quiet=partial(self._is_quiet, number),
                 request=self.requests,
             )
-            found += probes.items()
+            markers += probes.items()
         for number in sorted(self._epochs.restless):
             delivery = self._epochs.all[number].delivery
             if delivery.is_behind_gap:
-                found += delivery.gap_probes(self.body).items()
-        return found
+                markers += delivery.gap_probes(self.body).items()
+        return markers
 
     def _is_quiet(self, number: int, region: str) -> bool:
         """Return whether a region that is read in an epoch has shown nothing since regions were asked for last."""

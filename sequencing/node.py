@@ -407,7 +407,7 @@ class Node:
     def snapshots(self, regions: Iterable[tuple[str, int]]) -> dict[str, Snapshot] | None:
         """Return the keys of regions, (region, epoch) each, as of one moment; None unless all have their open ingress
         here, and no key waits to be decided."""
-        found: dict[str, Snapshot] = {}
+        snapshots: dict[str, Snapshot] = {}
         for region, epoch in regions:
             step = self.steps.get((epoch, region))
             if step is None and not (self.any_epoch and epoch == self.any_epoch):
@@ -415,8 +415,8 @@ class Node:
             if (step is not None and step.state is not StepState.OPEN) or self.pending.are_pending([region]):
                 return None
             heads = self.heads.get(region, _NO_HEADS)
-            found[region] = heads.snapshot(self.region_last.get((epoch, region), 0))
-        return found
+            snapshots[region] = heads.snapshot(self.region_last.get((epoch, region), 0))
+        return snapshots
 
     def undecided(self) -> dict[str, Passing]:
         """Return the frames with keys that have passed here, and whose verdict has not come back."""
@@ -560,15 +560,15 @@ class Node:
         return Answer(Verdict.SEEN, (frame.epoch, *(lasts.get(part, 0) for part in frame.parts)))
 
     def _outcome(self, asked: PublishedFrame) -> Answer:
-        found = self.outcomes.get((asked.region, asked.publisher))
-        if found is not None and found.incarnation > asked.incarnation:
-            return Answer(Verdict.FENCED, (found.incarnation,))
+        outcome = self.outcomes.get((asked.region, asked.publisher))
+        if outcome is not None and outcome.incarnation > asked.incarnation:
+            return Answer(Verdict.FENCED, (outcome.incarnation,))
         forgotten = self.accepted_of.get((asked.region, FORGOTTEN))
-        if found is None and forgotten is not None and asked.incarnation <= forgotten.incarnation:
+        if outcome is None and forgotten is not None and asked.incarnation <= forgotten.incarnation:
             return Answer(Verdict.FORGOTTEN, (forgotten.incarnation,))
-        if found is None or (found.incarnation, found.which) != (asked.incarnation, asked.body):
+        if outcome is None or (outcome.incarnation, outcome.which) != (asked.incarnation, asked.body):
             return Answer(Verdict.LANDING, ())
-        return found.answer
+        return outcome.answer
 
     def _note_passing(self, frame: PublishedFrame, source: str, target: str | None, begun: Iterable[Part]) -> None:
         regions = tuple(part.region for part in begun)

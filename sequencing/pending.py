@@ -169,7 +169,7 @@ class PendingWrites:
 
     def by_region(self) -> Mapping[str, Mapping[str, bytes]]:
         """Return region → key → its pending writes, as they are stored."""
-        found: dict[str, dict[str, bytes]] = {}
+        stored: dict[str, dict[str, bytes]] = {}
         for (region, key), writes in self.writes.items():
-            found.setdefault(region, {})[key] = b"".join(write.encode() for write in writes)
-        return found
+            stored.setdefault(region, {})[key] = b"".join(write.encode() for write in writes)
+        return stored

@@ -191,7 +191,7 @@ class Plan:
                 visits[node] += 1
                 if epoch != self.epoch:
                     epochs[region] = epoch
-        found = replace(
+        widened = replace(
             self,
             version=self.version + 1,
             nodes={**self.nodes, **choice},
@@ -199,17 +199,17 @@ class Plan:
             epochs={**self.epochs, **epochs} if epochs else self.epochs,
         )
         if not self.sole:  # else it lists none
-            found.__dict__["visits"] = visits
-            found.keep_known(self, "links")  # a path of one node adds none
-        return found
+            widened.__dict__["visits"] = visits
+            widened.keep_known(self, "links")  # a path of one node adds none
+        return widened
 
     def with_sets(self, sets: frozenset[str]) -> Plan:
         """Return the plan, which has these sets of regions, too, by name."""
         if not sets:
             return self
-        found = replace(self, joint=self.joint | sets)
-        found.keep_known(self, "links", "visits", "begins", "egresses")
-        return found
+        widened = replace(self, joint=self.joint | sets)
+        widened.keep_known(self, "links", "visits", "begins", "egresses")
+        return widened
 
     def only(self, regions: AbstractSet[str]) -> Plan:
         """Return the part of the plan that orders some regions: their paths and epochs, and the atoms between them."""
@@ -390,13 +390,13 @@ def atoms_by_region(atoms: tuple[Atom, ...]) -> Mapping[str, tuple[Atom, ...]]:
 
     Regions with the same atoms share one tuple.
     """
-    found: dict[str, list[int]] = {}
+    places_by_region: dict[str, list[int]] = {}
     for place, atom in enumerate(atoms):
         for region in atom.regions:
-            found.setdefault(region, []).append(place)
+            places_by_region.setdefault(region, []).append(place)
     shared: dict[tuple[int, ...], tuple[Atom, ...]] = {}
     stamping = _AtomsByRegion()
-    for region, places in found.items():
+    for region, places in places_by_region.items():
         key = tuple(places)
         if key not in shared:
             shared[key] = tuple(atoms[place] for place in places)

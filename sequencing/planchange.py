@@ -90,7 +90,7 @@ def changed(before: Plan, document: Any) -> Plan:
 
 def _changed(before: Plan, document: Mapping[str, Any]) -> Plan:
     epoch, version = whole_of(document["epoch"]), whole_of(document["version"])
-    found = replace(
+    after = replace(
         before,
         epoch=epoch,
         version=version,
@@ -99,42 +99,42 @@ def _changed(before: Plan, document: Mapping[str, Any]) -> Plan:
     )
     if "nodes" in document:
         nodes, runs = read_nodes(document["nodes"])
-        found = replace(found, nodes=nodes, runs=runs)
+        after = replace(after, nodes=nodes, runs=runs)
     if "sole" in document:
         sole = text_of(document["sole"])
-        if sole and sole not in found.nodes:
+        if sole and sole not in after.nodes:
             raise ValueError(f"{sole!r} is not a node of the network")
-        found = replace(found, sole=sole, paths=everywhere(sole) if sole else {}, epochs={})
-        before = found if not sole else before
-    if found.sole:
-        return found
+        after = replace(after, sole=sole, paths=everywhere(sole) if sole else {}, epochs={})
+        before = after if not sole else before
+    if after.sole:
+        return after
     regions = document.get("regions", {})
     if regions or epoch != before.epoch:
         paths, epochs = _regions(before, epoch, regions)
         visited = set[str]().union(*(paths[region] for region in regions.keys() & paths.keys()))
-        if unknown := visited - found.nodes.keys():
+        if unknown := visited - after.nodes.keys():
             raise ValueError(f"a path visits {min(unknown)!r}, which is not a node of the network")
-        found = replace(found, paths=paths if regions else before.paths, epochs=epochs)
+        after = replace(after, paths=paths if regions else before.paths, epochs=epochs)
     if document.keys() & {"joint", "apart"}:
         sets = frozenset(map(text_of, document.get("joint", ())))
-        if not all(region in found.paths for name in sets for region in regions_in(name)):
+        if not all(region in after.paths for name in sets for region in regions_in(name)):
             raise ValueError("a set names a region without a path")
-        found = replace(found, joint=(before.joint - frozenset(document.get("apart", ()))) | sets)
+        after = replace(after, joint=(before.joint - frozenset(document.get("apart", ()))) | sets)
     if document.keys() & {"atoms", "gone"}:
         fresh = _fresh_atoms(document, list(regions))
-        if not all(found.paths.keys() >= set(atom.regions) and atom.node in found.nodes for atom in fresh):
+        if not all(after.paths.keys() >= set(atom.regions) and atom.node in after.nodes for atom in fresh):
             raise ValueError("an atom names a region without a path, or an unknown node")
         gone = set(document.get("gone", ()))
         kept = before.atoms if not gone else tuple(atom for atom in before.atoms if atom.id not in gone)
-        found = replace(found, atoms=(*kept, *fresh))
-    if all(len(plan.paths.get(region, ())) <= 1 for plan in (before, found) for region in regions):
-        found.keep_known(before, "links")  # as nearly always
+        after = replace(after, atoms=(*kept, *fresh))
+    if all(len(plan.paths.get(region, ())) <= 1 for plan in (before, after) for region in regions):
+        after.keep_known(before, "links")  # as nearly always
     if not before.sole and "begins" in before.__dict__:
         begins = Counter(before.begins)
         begins.subtract(before.paths[region][0] for region in regions if region in before.paths)
-        begins.update(found.paths[region][0] for region in regions if region in found.paths)
-        found.__dict__["begins"] = begins
-    return found
+        begins.update(after.paths[region][0] for region in regions if region in after.paths)
+        after.__dict__["begins"] = begins
+    return after
 
 
 def _regions(before: Plan, epoch: int, regions: Mapping[str, Any]) -> tuple[dict[str, tuple[str, ...]], dict[str, int]]:

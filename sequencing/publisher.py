@@ -333,12 +333,12 @@ class Publisher(Generic[Token]):
     def unassigned(self) -> list[str]:
         """Return the regions that have events but no place in the plan, and the sets that wait for a plan."""
         regions = self._regions
-        found = [region for region in self._unplaced if regions[region].frames or regions[region].taken is not None]
+        unplaced = [region for region in self._unplaced if regions[region].frames or regions[region].taken is not None]
         waiting = (self._states(frame) for frame in self._joint.values())
         if self._plan is not None and self._plan.ordering == "overlap":
-            return found
+            return unplaced
         apart = (states for states in waiting if not self._way(states))
-        return [*found, *dict.fromkeys(set_name(state.name for state in states) for states in apart)]
+        return [*unplaced, *dict.fromkeys(set_name(state.name for state in states) for states in apart)]
 
     def waiting_events(self, node: str) -> int:
         """Return how many events a request to this node would carry now."""
@@ -399,12 +399,12 @@ class Publisher(Generic[Token]):
     def give_up_landing(self, node: str, landing: Iterable[Question], error: GamecastError) -> list[Resolved[Token]]:
         """Give up frames of `landing`."""
         known = self._landing.get(node, {})
-        found: list[Resolved[Token]] = []
+        given_up: list[Resolved[Token]] = []
         for taken in [known[each].taken for each in landing if each in known]:
             state = self._states(taken)[0]
-            found.append(self._fail_taken(state, error))
+            given_up.append(self._fail_taken(state, error))
             self._note(state)
-        return found
+        return given_up
 
     def take_lone(
         self,

@@ -135,13 +135,13 @@ class Record:
         ending: set[tuple[str, int]] = set(self.ending())
         if not ending:
             return ()
-        found: list[Plan] = []
+        parts: list[Plan] = []
         for plan in self.behind:
             regions = {region for region in plan.paths if (region, plan.epoch_of(region)) in ending}
             ending.difference_update((region, plan.epoch_of(region)) for region in regions)
             if regions:
-                found.append(plan.only(regions))
-        return tuple(found)
+                parts.append(plan.only(regions))
+        return tuple(parts)
 
     def settled(self) -> Record:
         """Return the record as it is when the transition has finished."""
@@ -163,7 +163,7 @@ class Record:
 def _old_epochs(following: Plan, behind: tuple[Plan, ...]) -> tuple[OldEpoch, ...]:
     if all(following.epoch == plan.epoch for plan in behind):
         return ()  # no region moves within an epoch
-    found: list[OldEpoch] = []
+    epochs: list[OldEpoch] = []
     begun: set[tuple[str, int]] = set()
     for plan in behind:
         lost = frozenset(node for node in plan.nodes if plan.runs.get(node) != following.runs.get(node))
@@ -172,5 +172,5 @@ def _old_epochs(following: Plan, behind: tuple[Plan, ...]) -> tuple[OldEpoch, ..
             key = region, plan.epoch_of(region)
             if key not in begun:
                 begun.add(key)
-                found.append(OldEpoch(*key, plan.paths[region], lost.intersection(plan.paths[region])))
-    return tuple(found)
+                epochs.append(OldEpoch(*key, plan.paths[region], lost.intersection(plan.paths[region])))
+    return tuple(epochs)

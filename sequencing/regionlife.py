@@ -143,6 +143,7 @@ class Checks:
 
     def __init__(self) -> None:
         self._due: dict[Check, set[str]] = {check: set() for check in Check}
+        """Check → the regions that wait for it."""
 
     def add(self, check: Check, regions: Iterable[str]) -> None:
         """Have regions checked."""

@@ -98,14 +98,14 @@ class Replay:
 
         A region without frames has no more. The frames that it should have had are `Missing`.
         """
-        found: set[str] = set()
+        arrived: set[str] = set()
         for frame in frames:
-            found.add(frame.region)
+            arrived.add(frame.region)
             self._take(self._streams[frame.region], frame)
         out: list[Ready | Missing] = []
         for region in asked:
             stream = self._streams[region]
-            if region not in found and not stream.finished:
+            if region not in arrived and not stream.finished:
                 stream.finished = True
                 if stream.last is None:
                     out.append(Missing(region, self.epoch, stream.next, 0))

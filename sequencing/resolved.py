@@ -95,11 +95,11 @@ def _named(frame: PublishedFrame) -> str:
 def _conflict(frame: PublishedFrame, place: int, epoch: int, sequence: int) -> Conflict:
     key, expected, part = frame.extras.conditions[place]
     region = frame.parts[part].region
-    found = f"{epoch}-{sequence}" if epoch else None
+    current = f"{epoch}-{sequence}" if epoch else None
     wanted = "was not to be set" if expected is None else f"was to be set at {expected[0]}-{expected[1]}"
-    is_now = "not set" if found is None else f"set at {found}"
+    is_now = "not set" if current is None else f"set at {current}"
     if epoch and not sequence:
         is_now = f"unknown, for the node lost what it knew of keys when epoch {epoch} began"
     error = Conflict(f"key {key!r} of region {region!r} is {is_now}, and {wanted}: nothing was published")
-    error.region, error.key, error.position = region, key, found
+    error.region, error.key, error.position = region, key, current
     return error

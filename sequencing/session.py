@@ -231,9 +231,9 @@ class Session(Generic[Token]):
         """Take the newest frames, None of empty streams, where `Read` has no position: (region, epoch, frame) each."""
         return self._effects(self._subscriber.found_ends(ends))
 
-    def read(self, found: ReadResult) -> Effects[Token]:
+    def read(self, result: ReadResult) -> Effects[Token]:
         """Take what was read at a node."""
-        return self._effects(self._subscriber.receive(*found))
+        return self._effects(self._subscriber.receive(*result))
 
     def read_next(self, frame: StampedFrame, whole: Mapping[str, int] | None) -> Ready | None:
         """Take a frame that was read alone, if it is what is expected next of its region: deliver what is returned.

@@ -31,6 +31,7 @@ class Track(NamedTuple):
     """The cursors of a region in its epoch, and the streams that were read completely when it was made."""
 
     turn: int
+    """The subscriber's, see `Subscriber`; in another one, the track does not hold."""
     whole: Mapping[str, int] | None
     epoch: int
     followed: FollowedRegion
@@ -46,6 +47,7 @@ class Tracks:
         self._own_name = own_name
         self._all: dict[str, Track] = {}
         self._turn = 0
+        """The subscriber's turn in which `_all` was made."""
         self._senders: dict[bytes, Meta] = {}
 
     def next(self, frame: StampedFrame, whole: Mapping[str, int] | None, turn: int, requests: int) -> Ready | None:

@@ -64,14 +64,14 @@ def staying(
         return delivery_of(plan.epoch_of(atom.regions[0]))
 
     def binds_within(atom: Atom) -> bool:
-        found = delivery(atom)
-        return found is not None and found.binds(atom) and all(map(is_followed, atom.regions))
+        known = delivery(atom)
+        return known is not None and known.binds(atom) and all(map(is_followed, atom.regions))
 
     def is_followed(region: str) -> bool:
         return region in mine or region in shadow
 
     atoms = {atom.id: atom for region in leaving for atom in plan.atoms_of.get(region, ())}.values()
-    beyond = [atom for atom in atoms if (found := delivery(atom)) is not None and found.may_hold(atom)]
+    beyond = [atom for atom in atoms if (known := delivery(atom)) is not None and known.may_hold(atom)]
     binds = _Known(binds_within)
     needed = [atom.regions for atom in beyond if not _are_ordered(plan, list(filter(is_followed, atom.regions)), binds)]
     return {region for region in chain.from_iterable(needed) if not is_followed(region)}

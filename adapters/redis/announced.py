@@ -146,13 +146,13 @@ _NO_RECORD = Record(NOTHING)
 def _people_between(
     members_before: Members, heard_before: Mapping[str, Interest], members: Members, heard: Mapping[str, Interest]
 ) -> Mapping[str, PeopleChange]:
-    found: dict[str, PeopleChange] = {}
+    changes: dict[str, PeopleChange] = {}
     for name in sorted(differing(members_before, members) | differing(heard_before, heard)):
         one = Standing(heard_before.get(name), members_before.get(name, frozenset()))
         other = Standing(heard.get(name), members.get(name, frozenset()))
         if one.regions != other.regions or heard_text(one.heard) != heard_text(other.heard):
-            found[name] = PeopleChange.between(one, other)
-    return found
+            changes[name] = PeopleChange.between(one, other)
+    return changes
 
 
 def heard_text(heard: Interest | None) -> bytes:
@@ -336,10 +336,10 @@ async def read_announced(pipeline: Pipeline) -> Record | None:
         return Record(plan, behind=_behind(_document(head)))
     # All of one moment: from the second on the same head belongs to the same rows.
     commands = [("GET", ControlKeys.plan), ("HGETALL", ControlKeys.regions), ("HGETALL", ControlKeys.atoms)]
-    *_, found = await pipeline([("MULTI",), *commands, ("EXEC",)])
-    if not found or not found[0]:
+    *_, rows = await pipeline([("MULTI",), *commands, ("EXEC",)])
+    if not rows or not rows[0]:
         return None
-    head, regions, atoms = found
+    head, regions, atoms = rows
     document = _document(head)
     return Record(_keep((head, None), _plan(document, regions, atoms)), behind=_behind(document))
 

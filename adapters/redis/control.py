@@ -221,8 +221,8 @@ class RedisControl:
 
     async def probe_addresses(self) -> dict[str, bytes]:
         """See `Network.probe_addresses`."""
-        found = await self._connection.call("HGETALL", ControlKeys.probes)
-        return {name.decode(errors="replace"): text for name, text in pairs(found)}
+        reply = await self._connection.call("HGETALL", ControlKeys.probes)
+        return {name.decode(errors="replace"): text for name, text in pairs(reply)}
 
     async def newest(self, turn: Turn = ALONE) -> Record | None:
         """Return what was announced last, without what it counts for whom; ``turn``: as in `plans`."""
@@ -276,12 +276,12 @@ class RedisControl:
                 replies = await self._connection.pipeline([woken, ("XREAD", *reading)])
             else:
                 replies = [await self._connection.call("XREAD", "BLOCK", block_ms, *reading)]
-        found = {key.decode(): entries for reply in replies for key, entries in reply or ()}
-        for _, (name, incarnation, *_) in found.get(ControlKeys.superseded, ()):
+        told = {key.decode(): entries for reply in replies for key, entries in reply or ()}
+        for _, (name, incarnation, *_) in told.get(ControlKeys.superseded, ()):
             if incarnation.isdigit():  # any client may write something else
                 self.superseded[name.decode(errors="replace")] = int(incarnation)
-        texts = [fields[1] for _, fields in found.pop(ControlKeys.news, ())]
-        self._seen |= {key: entries[-1][0] for key, entries in found.items()}
+        texts = [fields[1] for _, fields in told.pop(ControlKeys.news, ())]
+        self._seen |= {key: entries[-1][0] for key, entries in told.items()}
         return await self._told(texts, after, turn, is_together=at_box)
 
     async def _told(self, texts: Sequence[bytes], after: Plan | None, turn: Turn, *, is_together: bool) -> list[Told]:

@@ -49,6 +49,7 @@ class Deadline:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._task: asyncio.Task[object] | None = None
         self._due = _Due()
+        """When the time limit of the context that is open now is over."""
         self._cancelling = 0
         self._is_over = False
 
@@ -116,6 +117,7 @@ class Overdue:
         self._after_s, self._on_due = after_s, on_due
         self._loop = asyncio.get_running_loop()
         self._due = _Due()
+        """When the answer that is waited for is late."""
         self._timer: asyncio.TimerHandle | None = None
 
     def begin(self, after_s: float | None = None) -> None:

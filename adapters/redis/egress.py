@@ -291,7 +291,7 @@ class Egress:
                 self._after.moved(stream.key, frame.epoch, frame.last)
                 self._ahead.append((stream.number(), frame))
                 count[stream] = count.get(stream, 0) + 1
-        cut = min((stream.number() for stream, found in count.items() if found >= frames_max), default=inf)
+        cut = min((stream.number() for stream, taken in count.items() if taken >= frames_max), default=inf)
         return [frame for _, frame in let_through(self._ahead, cut)]
 
     def _hide(self) -> None:

@@ -70,16 +70,16 @@ class EgressReader:
 
     def take_next(self, stream: EgressStream, frame: StampedFrame) -> None:
         """Take the next frame of all that are read, which is kept already."""
-        found = self._found
+        receiver = self._found
         if (
             self._arrived is not None
-            and found is not None
+            and receiver is not None
             and self._whole is self._epochs
             and self._is_of_all
             and not (self._fresh or self._suspects or self._interrupted or self._hidden or self._failure)
             and self._after.get(frame.region) == (frame.epoch, frame.last - 1)
             and self._run == self._node.run
-            and found.take_next(frame, self._epochs)
+            and receiver.take_next(frame, self._epochs)
         ):
             return
         self._fresh.add(stream)
@@ -134,22 +134,22 @@ class EgressReader:
         self._interrupted = True
         self.wake()
 
-    def tell(self, found: Found | None) -> None:
+    def tell(self, receiver: Found | None) -> None:
         """See `Reader.tell`."""
-        self._found = found
+        self._found = receiver
 
     def _has_handed_on(self) -> bool:
         """Do what the `read` that waits would do, if that takes no waiting; return whether it may wait on."""
-        found = self._found
-        if found is None or self._interrupted or self._closed or self._failure is not None or self._hidden:
+        receiver = self._found
+        if receiver is None or self._interrupted or self._closed or self._failure is not None or self._hidden:
             return False
         if not self._is_of_all:
             return False
-        if self._run != self._node.run or not found.has_room() or self._behind(self._after):
+        if self._run != self._node.run or not receiver.has_room() or self._behind(self._after):
             return False
         frames = self._taken(self._after, FRAMES_MAX)
         self._whole = self._whole_now(self._after, frames, FRAMES_MAX)
-        return found.take(ReadResult(frames, self._whole or {})) and not self._fresh
+        return receiver.take(ReadResult(frames, self._whole or {})) and not self._fresh
 
     def hidden(self) -> Sequence[Hidden]:
         """See `Reader.hidden`."""
@@ -158,10 +158,10 @@ class EgressReader:
 
     async def newest(self, streams: Sequence[StreamKey]) -> list[StampedFrame | None]:
         """See `Reader.newest`."""
-        found = await self._node.newest(streams)
-        for (region, epoch), frame in zip(streams, found, strict=True):
+        frames = await self._node.newest(streams)
+        for (region, epoch), frame in zip(streams, frames, strict=True):
             self._ends[region] = epoch, frame.last if frame is not None else 0
-        return found
+        return frames
 
     async def snapshots(self, regions: Sequence[StreamKey]) -> dict[str, Snapshot] | None:
         """See `Reader.snapshots`."""
@@ -194,16 +194,16 @@ class EgressReader:
         """
         while behind := self._behind(after):
             starts = {region: stream.start for region, stream in self._streams.items() if region in behind}
-            found = await self._node.read_now(after, frames_max)
+            result = await self._node.read_now(after, frames_max)
             if self._closed:
-                return found
-            for region in behind.keys() - {frame.region for frame in found.frames}:
+                return result
+            for region in behind.keys() - {frame.region for frame in result.frames}:
                 if region in starts:
                     self._nothing_before[region] = starts[region]
                 else:
                     self._hear(region, *behind[region])
-            if found.frames:
-                return found
+            if result.frames:
+                return result
         return None
 
     def _behind(self, after: Mapping[str, Position]) -> dict[str, Position]:
@@ -262,9 +262,9 @@ class EgressReader:
             raise failure
         frames: list[StampedFrame] = []
         for stream in tuple(self._fresh):
-            found = stream.after(after[stream.key[0]][1], frames_max)
-            frames += found
-            if len(found) < frames_max:
+            kept = stream.after(after[stream.key[0]][1], frames_max)
+            frames += kept
+            if len(kept) < frames_max:
                 self._fresh.discard(stream)
         return frames
 

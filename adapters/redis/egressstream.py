@@ -62,13 +62,13 @@ class EgressStream:
 
     def after(self, sequence: int, frames_max: int) -> list[StampedFrame]:
         """Return the frames after a sequence, the oldest first."""
-        found: list[StampedFrame] = []
+        frames: list[StampedFrame] = []
         for frame in reversed(self.kept):
             if frame.last <= sequence:
                 break
-            found.append(frame)
-        found.reverse()
-        return found[:frames_max]
+            frames.append(frame)
+        frames.reverse()
+        return frames[:frames_max]
 
 
 class Kept:

@@ -105,9 +105,9 @@ class Evidence:
                     ("XRANGE", key, "-", "+", "COUNT", 1),
                     ("XREVRANGE", key, "+", "-", "COUNT", 1),
                 )
-            found = await exchange(asked)
+            replies = await exchange(asked)
             for place, ((region, epoch), (last, meta)) in enumerate(page):
-                at, oldest = found[3 * place], found[3 * place + 1]
+                at, oldest = replies[3 * place], replies[3 * place + 1]
                 if not oldest:
                     # Streams of ended epochs expire, and the node knows nothing else about them.
                     is_lost = bool(steps[place]) or is_empty
@@ -117,7 +117,7 @@ class Evidence:
                     is_lost = not at or _number(at[0]) != last or at[0][1][1] != meta
                 if is_lost:
                     lost.append(f"{region} {epoch}-{last}, which was read")
-                    newest = found[3 * place + 2]
+                    newest = replies[3 * place + 2]
                     there = min(_number(newest[0]), last - 1) if newest else 0
                     self.given_again.append((region, epoch, there + 1, last))
         return lost

@@ -158,7 +158,7 @@ class PushedFrames:
             for (key, frames), entries in zip(pushed, answers, strict=True)
             for frame in filter(partial(_is_odd, by_id=_by_id(entries)), frames)
         ]
-        found: list[Forged] = []
+        hiding: list[Forged] = []
         self.forget()
         if odd:
             asked: list[tuple[Any, ...]] = []
@@ -174,12 +174,12 @@ class PushedFrames:
                     continue  # it was trimmed
                 forged.setdefault(key, []).append(frame)
                 if hidden:
-                    found.append(Forged(frame.region, frame.epoch, _first(frame), frame.last))
+                    hiding.append(Forged(frame.region, frame.epoch, _first(frame), frame.last))
                 else:
                     self.add(key, frame)
                     self.is_doubtful = True
             self._report(forged)
-        return sorted(found)
+        return sorted(hiding)
 
     def _report(self, forged: Mapping[bytes, Sequence[StampedFrame]]) -> None:
         self.are_forged = self.are_forged or bool(forged)

@@ -209,8 +209,8 @@ class LeaderControl(RedisControl):
     async def runs_seen(self) -> Mapping[str, str]:
         """See `Control.runs_seen`."""
         async with self._using:
-            found = await self._connection.call("HGETALL", ControlKeys.seen_runs)
-        return {_text(name): _text(run) for name, run in pairs(found)}
+            reply = await self._connection.call("HGETALL", ControlKeys.seen_runs)
+        return {_text(name): _text(run) for name, run in pairs(reply)}
 
     async def note_runs(self, token: str, runs: Mapping[str, str]) -> bool:
         """See `Control.note_runs`."""
@@ -223,11 +223,11 @@ class LeaderControl(RedisControl):
     async def expected(self) -> frozenset[Pair]:
         """See `Control.expected`. What cannot have been declared is removed: the leader compares how many there are."""
         members = await self._connection.call("SMEMBERS", ControlKeys.expected)
-        found, spoiled = read_overlaps(members)
+        overlaps, spoiled = read_overlaps(members)
         if spoiled:
             logger.warning("%s: removed what names no two regions: %.200r", ControlKeys.expected, spoiled)
             await self._connection.call("SREM", ControlKeys.expected, *spoiled[:REGIONS_MAX])
-        return found
+        return overlaps
 
     async def failed(self, reason: str) -> None:
         """See `Control.failed`."""

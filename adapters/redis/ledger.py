@@ -258,8 +258,8 @@ async def read_record(call: Call, pipeline: Pipeline) -> Record | None:
         before = await call("HGET", ControlKeys.state, "number")
         try:
             await ledger.load(call, pipeline, 0)
-        except PlanError as found:
-            error = found
+        except PlanError as problem:
+            error = problem
         if await call("HGET", ControlKeys.state, "number") == before:
             if error is not None:
                 raise error

@@ -1,7 +1,7 @@
 """When to listen to what a node pushes, and what a listening goes through. No input or output.
 
-Reads tell how much they have found (`Worth.found`). Where they wait and find little, pushes are cheaper than reads that
-wait on many streams; where they find much, one answer of many frames is less work than as many pushes.
+Reads tell how much they have found (`Worth.note_read`). Where they wait and find little, pushes are cheaper than reads
+that wait on many streams; where they find much, one answer of many frames is less work than as many pushes.
 
 The life of a listening is a table of states. What the table does not have is a defect of the caller.
 """
@@ -89,7 +89,7 @@ class Worth:
         """Begin to count again: listening has ended."""
         self.lone = self.busy = self.quiet = self.turns = self.idle = 0
 
-    def found(self, frames: int, *, waited: bool) -> None:
+    def note_read(self, frames: int, *, waited: bool) -> None:
         """Note how much a read has found that did not listen."""
         if waited:
             self.lone = self.lone + 1 if 0 < frames <= LITTLE_FRAMES else 0

@@ -69,6 +69,7 @@ class RedisNetwork(ControlClient):
         self._resume_s = resume_s
         self._routes = routes or {}
         self.control, self.turn = self.way_to_control(), Turn()
+        """``turn``: who uses ``control``, one request at a time."""
         self.control.box = new_box()
         super().__init__(self.control, self.turn)
         self.joins: Together[tuple[str, Request], bool] = Together(self.control.join, self.turn, "joins")

@@ -197,15 +197,15 @@ class RedisNode:
 
     async def newest(self, streams: Sequence[tuple[str, int]]) -> list[StampedFrame | None]:
         """Return the newest frame of each egress stream, (region, epoch), None of an empty one."""
-        found: list[StampedFrame | None] = []
+        newest: list[StampedFrame | None] = []
         for some in _some(streams, NEWEST_MAX):
             replies = await self.connection.pipeline(
                 [("XREVRANGE", self.keys.egress(epoch, region), "+", "-", "COUNT", 1) for region, epoch in some]
             )
             for (region, _), entries in zip(some, replies, strict=True):
-                found += frames_of(region, entries) or [None]
+                newest += frames_of(region, entries) or [None]
         await self.copied()
-        return found
+        return newest
 
     async def read_link(self, target: str, after: int, *, frames_max: int, block_ms: int) -> list[LinkedFrame]:
         """Read the link towards ``target`` after a link sequence, waiting up to ``block_ms``."""
@@ -271,7 +271,7 @@ class RedisNode:
         asked = list(targets)
         newest = [("XREVRANGE", self.keys.link(target), "+", "-", "COUNT", 1) for target in asked]
         replies = zip(asked, await self.connection.pipeline(newest), strict=True)
-        return {target: int(entry_id.partition(b"-")[0]) for target, found in replies for entry_id, _ in found}
+        return {target: int(entry_id.partition(b"-")[0]) for target, entries in replies for entry_id, _ in entries}
 
     async def are_acknowledged(self, links: Iterable[tuple[str, int]]) -> bool:
         """Return whether the targets of links have accepted all up to a link sequence each."""
@@ -315,33 +315,33 @@ class RedisNode:
         """Close ingresses; (region, epoch, following epoch) each."""
         answers: list[Answer] = []
         for some in _some(regions, CLOSE_MAX):
-            found = await self.connection.run(STEP, self._step_keys, "close", *chain.from_iterable(some))
-            answers += map(Answer.decode, found)
+            replies = await self.connection.run(STEP, self._step_keys, "close", *chain.from_iterable(some))
+            answers += map(Answer.decode, replies)
         return answers
 
     async def accepted(self, regions: Iterable[str]) -> dict[str, dict[str, Accepted]]:
         """Return what was accepted last of each publisher of some regions."""
-        found: dict[str, dict[str, Accepted]] = {region: {} for region in regions}
+        accepted: dict[str, dict[str, Accepted]] = {region: {} for region in regions}
         flat = await self.connection.call("HGETALL", self.keys.publishers)
         for field, value in zip(flat[::2], flat[1::2], strict=True):
             region, _, publisher = field.decode().partition("\n")
-            if region in found:
-                found[region][publisher] = Accepted(*map(int, value.split()))
-        return found
+            if region in accepted:
+                accepted[region][publisher] = Accepted(*map(int, value.split()))
+        return accepted
 
     async def heads(self, regions: Iterable[str]) -> dict[str, Heads]:
         """Return the heads of the keys of some regions, of those whose events have named some."""
         keyed = await self.connection.call("HGETALL", self.keys.keyed)
         since = {region.decode(errors="replace"): epochs for region, epochs in pairs(keyed)}
         named = [(region, epochs) for region in regions if (epochs := _two_numbers(since.get(region))) is not None]
-        found: dict[str, Heads] = {}
+        by_region: dict[str, Heads] = {}
         for some in _some(named, HEADS_MAX):
             asked = [
                 ("HGETALL", key) for region, _ in some for key in (self.keys.heads(region), self.keys.values(region))
             ]
             told = iter(await self.connection.pipeline(asked))
-            found |= {region: _heads(epochs, next(told), next(told)) for region, epochs in some}
-        return found
+            by_region |= {region: _heads(epochs, next(told), next(told)) for region, epochs in some}
+        return by_region
 
     async def snapshots(self, regions: Sequence[tuple[str, int]]) -> dict[str, Snapshot] | None:
         """See `Node.snapshots`. In a transaction, not a script: of many keys, a script takes the server ten times as
@@ -359,15 +359,15 @@ class RedisNode:
         commands = [("MULTI",), ("HGET", keys.node, "any"), *asked, ("EXEC",)]
         *_, (any_epoch, *answers) = await self.connection.pipeline(commands)
         await self.copied()
-        found: dict[str, Snapshot] = {}
+        snapshots: dict[str, Snapshot] = {}
         for place, (region, epoch) in enumerate(regions):
             step, last, keyed, heads, values, is_pending = answers[6 * place : 6 * place + 6]
             is_open = step.startswith(b'["I"') if step else any_epoch == str(epoch).encode()
             if not is_open or is_pending:
                 return None
             snapshot = _heads(_two_numbers(keyed) or (0, 0), heads, values).snapshot(int(last or 0))
-            found[region] = snapshot._replace(lacks_some=len(snapshot.values) < len(heads) // 2)
-        return found
+            snapshots[region] = snapshot._replace(lacks_some=len(snapshot.values) < len(heads) // 2)
+        return snapshots
 
     async def open_ingresses(self, regions: Iterable[Opening]) -> None:
         """Open ingresses that wait."""

@@ -116,13 +116,13 @@ def waited_s(nodes: Sequence[NodeState]) -> float:
 
 
 async def _lacking(server: ServerProbe, keys: NodeKeys, plan: Plan | None) -> frozenset[str]:
-    found: set[str] = set()
+    lacking: set[str] = set()
     if plan is None:
         return frozenset()
     for page in _pages((region for region, path in plan.paths.items() if keys.name in path), FIELDS_A_CALL):
         known = await server.ask("HMGET", keys.steps, *(f"{plan.epoch_of(region)} {region}" for region in page))
-        found.update(region for region, step in zip(page, known or (), strict=False) if step is None)
-    return frozenset(found)
+        lacking.update(region for region, step in zip(page, known or (), strict=False) if step is None)
+    return frozenset(lacking)
 
 
 async def _counted_frames(server: ServerProbe, keys: NodeKeys) -> tuple[Mapping[str, int] | None, int | None]:
@@ -144,14 +144,14 @@ async def _counted_frames(server: ServerProbe, keys: NodeKeys) -> tuple[Mapping[
 
 async def _links(server: ServerProbe, keys: NodeKeys, sent: Mapping[str, int] | None) -> tuple[LinkState, ...]:
     """Read the links on which the node has ever sent a frame: its counters name them."""
-    found = []
+    links = []
     for target in sorted(sent or ()):
         looked = await server.run(LOOK, (keys.link(target),))
         if looked is not None and looked[0][0] >= 0:
             frames, head, newest = looked[0]
             number = whole(newest.partition(b"-")[0]) if newest else (sent or {})[target]
-            found.append(LinkState(target, frames, text(head), number))
-    return tuple(found)
+            links.append(LinkState(target, frames, text(head), number))
+    return tuple(links)
 
 
 @dataclass(slots=True)

@@ -82,14 +82,14 @@ class NodeStreams:
             if listens and self._is_caught_up:
                 frames = await self._pushed(reading, block_ms)
                 if frames or self._goes_on():
-                    pushes.found(len(frames), waited=block_ms is not None)
+                    pushes.note_read(len(frames), waited=block_ms is not None)
                     return frames
                 block_ms = None  # it has waited
         self._is_caught_up = False  # also where this fails
         await self._compare_pushed()
         waits = block_ms is not None and not pushes.is_on
         frames = await self._node.read_together(reading, frames_max, block_ms if waits else None)
-        pushes.found(len(frames), waited=waits)
+        pushes.note_read(len(frames), waited=waits)
         is_whole = len(frames) < frames_max or max(Counter(map(_stream_of, frames)).values()) < frames_max
         self._is_caught_up, self._last_of = listens is not None and pushes.is_on and is_whole, None
         return frames
@@ -229,7 +229,7 @@ class NodeStreams:
             self._is_caught_up, self._before_the_rest = False, frames
             self._pushes.return_now()
         elif frames:
-            self._pushes.found(len(frames), waited=True)
+            self._pushes.note_read(len(frames), waited=True)
             if not self._taker.take(frames):
                 self._before_the_rest = []
                 self._pushes.return_now()

@@ -57,10 +57,10 @@ class RedisNodeOperator:
         for name, server in places.items():
             names.setdefault(server, []).append(name)
         asked = (self._run_of(server, there) for server, there in names.items())
-        found = dict(zip(names, await asyncio.gather(*asked), strict=True))
-        answered = [answer for answer in found.values() if answer is not None]
+        answers = dict(zip(names, await asyncio.gather(*asked), strict=True))
+        answered = [answer for answer in answers.values() if answer is not None]
         self.emptied = frozenset[str]().union(*(emptied for _, emptied in answered))
-        return {name: answer[0] for name, server in places.items() if (answer := found[server]) is not None}
+        return {name: answer[0] for name, server in places.items() if (answer := answers[server]) is not None}
 
     async def forget_publishers(self, plan: Plan, upto: int, living: AbstractSet[str]) -> None:
         """See `NodeOperator.forget_publishers`."""

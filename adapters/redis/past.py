@@ -53,16 +53,16 @@ async def read_past(
         async with turn:
             answers = await connection.pipeline(commands)
         numbers.update(number for entries in answers for number, _ in entries)
-    found: list[Plan] = []
+    plans: list[Plan] = []
     ordered = iter(sorted(numbers, key=_number))
     while ids := list(islice(ordered, DOCUMENTS_A_CALL)):
         async with turn:
             answers = await connection.pipeline([("XRANGE", PAST, each, each) for each in ids])
         for entries in answers:
             for _, fields in entries:  # none if it was removed since
-                found += _plans(fields[3])
+                plans += _plans(fields[3])
                 await asyncio.sleep(0)
-    return found
+    return plans
 
 
 def _number(entry: bytes) -> tuple[int, int]:

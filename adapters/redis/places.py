@@ -76,10 +76,10 @@ class Address(NamedTuple):
     @classmethod
     def parse(cls, text: str, port: int) -> Address:
         """Parse ``host`` or ``host:port``; ``port`` is the default. Raises `ValueError`."""
-        found = re.fullmatch(r"(?:\[([^\[\]]+)\]|([^\[\]:]+))(?::(\d{1,5}))?", text)
-        if found is None:
+        match = re.fullmatch(r"(?:\[([^\[\]]+)\]|([^\[\]:]+))(?::(\d{1,5}))?", text)
+        if match is None:
             raise ValueError("it names its servers as host:port,host:port")
-        return cls(unquote(found[1] or found[2]), int(found[3] or port))
+        return cls(unquote(match[1] or match[2]), int(match[3] or port))
 
 
 class Places(ABC):
@@ -261,17 +261,17 @@ class ClusterPlaces(Places):
     def understood(self, answer: Any, seed: Address) -> tuple[Address, Sequence[Address]]:
         """See `Places.understood`."""
         known: dict[Address, None] = {}
-        found: Address | None = None
+        primary: Address | None = None
         for first, last, *servers in answer:
             # A node that does not know its own address leaves it out.
             hosts = (host.decode() if host not in (None, b"", b"?") else seed.host for host, *_ in servers)
             addresses = [Address(host, int(server[1])) for host, server in zip(hosts, servers, strict=True)]
             known.update(dict.fromkeys(addresses))
             if first <= self._slot <= last:
-                found = addresses[0]
-        if found is None:
+                primary = addresses[0]
+        if primary is None:
             raise Unreachable(f"no master serves slot {self._slot}")
-        return found, list(known)
+        return primary, list(known)
 
 
 class _Parts(NamedTuple):

@@ -57,15 +57,15 @@ class RedisPresence:
         asked = DUE_MAX, PRESENT_MS // 4, PRESENT_MS // 2, PRESENT_MS
         while True:
             due = await self._run("due", "", *asked)
-            found = []
+            absent = []
             for member, fields in due:
                 try:
-                    found.append(read_absent(member, dict(pairs(fields))))
+                    absent.append(read_absent(member, dict(pairs(fields))))
                 except (ValueError, InvalidName) as error:
                     _log.warning("%s: removed %.200r, which is no connection: %s", ControlKeys.present, member, error)
                     await self._run("ended", member)
-            if found or len(due) < DUE_MAX:
-                return found
+            if absent or len(due) < DUE_MAX:
+                return absent
 
     async def ended(self, absent: Absent) -> None:
         """See `Presence.ended`."""

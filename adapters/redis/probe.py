@@ -158,6 +158,7 @@ class ServerProbe:
         return text(answer[1]) if answer else None
 
     def _note(self, what: str, error: OtherSideError | Unreachable) -> None:
+        """Note what could not be read, where the server refused a command; raise any other error."""
         cause = error.__cause__
         if not isinstance(cause, exceptions.ResponseError) or isinstance(cause, exceptions.AuthenticationError):
             raise error

@@ -99,11 +99,11 @@ class Pushes:
         """Whether it is listening, and nothing was pushed in the last wait."""
         return self.is_on and self.worth.quiet > 0
 
-    def found(self, frames: int, *, waited: bool) -> None:
+    def note_read(self, frames: int, *, waited: bool) -> None:
         """Note how much a read has found."""
         self._has_read = True
         if not self.is_on:
-            self.worth.found(frames, waited=waited)
+            self.worth.note_read(frames, waited=waited)
         elif self.worth.pushed(frames):
             self.end()
 
@@ -298,6 +298,7 @@ class Pushes:
         await asyncio.gather(*self._ending)
 
     def _turn(self, turn: Turn) -> None:
+        """Go over to the state that follows in the table `LIVES`: called wherever the life of a listening turns."""
         self._life = after(LIVES, self._life, turn)
 
     @contextmanager

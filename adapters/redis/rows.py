@@ -35,7 +35,7 @@ async def read_interests(
         except (PlanError, UnicodeDecodeError) as error:
             on_spoiled(field.decode(errors="replace"), error)
     # The rows are read after that: so they are no older.
-    found: dict[str, Interest] = {}
+    interests: dict[str, Interest] = {}
     async for name, flat in _pages("HGETALL", [*said], ControlKeys.rows, pipeline):
         incarnation, number, floor = said[name]
         try:
@@ -43,8 +43,8 @@ async def read_interests(
         except ValueError as error:
             on_spoiled(name, error)
             continue
-        found[name] = Interest(incarnation, number, since, floor)
-    return found
+        interests[name] = Interest(incarnation, number, since, floor)
+    return interests
 
 
 def readable(
@@ -104,15 +104,15 @@ def pairs(flat: Sequence[bytes]) -> Iterable[tuple[bytes, bytes]]:
 
 def read_overlaps(members: Iterable[bytes]) -> tuple[frozenset[Pair], list[bytes]]:
     """Return declared overlaps, as they are stored, and the members that are none: any client may write one."""
-    found: set[Pair] = set()
+    overlaps: set[Pair] = set()
     spoiled: list[bytes] = []
     for member in members:
         try:
             one, other = map(check_region, member.decode().split("\n"))
-            found.add((one, other))
+            overlaps.add((one, other))
         except (ValueError, InvalidName):  # of another encoding, or not two
             spoiled.append(member)
-    return frozenset(found), spoiled
+    return frozenset(overlaps), spoiled
 
 
 async def _pages(

@@ -77,7 +77,7 @@ class StreamsRead:
                 changes[stream] = position[0]
                 self._add(stream, position)
             else:
-                self._turn(self._key(stream, epoch))  # it may go on from elsewhere
+                self._note_turned(self._key(stream, epoch))  # it may go on from elsewhere
             self._moved.add(stream)
         if changes:
             self.streams = self.streams.with_changes(changes)
@@ -90,7 +90,7 @@ class StreamsRead:
         self._at[stream] = len(self._names)
         self._names.append(_packed(key))
         self._packed_ids.append(_packed_id(position))
-        self._turn(key)
+        self._note_turned(key)
 
     def _remove(self, stream: Stream, epoch: int) -> None:
         key, place = self._key(stream, epoch), self._at.pop(stream)
@@ -103,9 +103,10 @@ class StreamsRead:
         if last != stream:
             self._at[last] = place
         self._moved.discard(stream)
-        self._turn(key)
+        self._note_turned(key)
 
-    def _turn(self, key: bytes) -> None:
+    def _note_turned(self, key: bytes) -> None:
+        """Have `take_turned` return a key: of a stream that is new, gone, or read from elsewhere on."""
         if self._turned is not None:
             self._turned.add(key)
 

@@ -116,8 +116,8 @@ async def _published(control: ServerProbe) -> Record | None:
 
 async def _note_types(control: ServerProbe) -> None:
     """Note the keys that have a type that cannot be used."""
-    found = await control.ask_each([("TYPE", key) for key in ControlKeys.types])
-    for (key, wanted), kind in zip(ControlKeys.types.items(), found, strict=True):
+    kinds = await control.ask_each([("TYPE", key) for key in ControlKeys.types])
+    for (key, wanted), kind in zip(ControlKeys.types.items(), kinds, strict=True):
         if kind and text(kind) not in {wanted, "none"}:
             control.unread.append(f"{key} is a {text(kind)} and not a {wanted}")
 
@@ -178,11 +178,11 @@ async def _connections(
     now_ms = int(clock[0]) * 1000 + int(clock[1]) // 1000 if clock else time.time_ns() // 1_000_000
     heard = published.heard if published is not None else {}
     nothing = Interest(0, 0)
-    found = []
+    states = []
     for name in sorted(alive.keys() | introduced.keys() | interests.keys(), key=natural):
         interest = interests.get(name, nothing)
         waiting = interest.after(heard.get(name))
-        found.append(
+        states.append(
             ConnectionState(
                 name=name,
                 incarnation=introduced.get(name, 0),
@@ -193,4 +193,4 @@ async def _connections(
                 asks=frozenset((region, interest.since[region]) for region in waiting),
             )
         )
-    return tuple(found)
+    return tuple(states)

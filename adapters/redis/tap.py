@@ -129,14 +129,14 @@ class NodeTap:
         """Find the ends of new streams, from which they are read."""
         for key in [key for key, stream in self._streams.items() if stream.after is None]:
             try:
-                found = await self._connection.call("XINFO", "STREAM", key)
+                reply = await self._connection.call("XINFO", "STREAM", key)
             except OtherSideError as error:
                 if "no such key" not in str(error):
                     raise
                 self._streams[key].after = NEVER_USED
             else:
                 # A link may be trimmed completely: its last entry is reported all the same.
-                about = dict(zip(found[::2], found[1::2], strict=True))
+                about = dict(zip(reply[::2], reply[1::2], strict=True))
                 self._streams[key].after = about[b"last-generated-id"]
 
 

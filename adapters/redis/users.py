@@ -295,17 +295,17 @@ async def save_users(server_urls: Sequence[str]) -> list[str]:
 
 async def users_of(server_urls: Sequence[str]) -> list[UserState]:
     """Return the state of each user on servers. Raises as `create_users`."""
-    found: list[UserState] = []
+    states: list[UserState] = []
     for url in server_urls:
         connection = RedisConnection(url, SOLE_NODE)
         try:
             told = await connection.pipeline([("ACL", "GETUSER", role) for role in ROLES])
             libraries = await connection.call("FUNCTION", "LIST", "LIBRARYNAME", "gamecast_*")
             loaded = {library[library.index(b"library_name") + 1].decode() for library in libraries}
-            found += (_state(redacted(url), role, answer, loaded) for role, answer in zip(ROLES, told, strict=True))
+            states += (_state(redacted(url), role, answer, loaded) for role, answer in zip(ROLES, told, strict=True))
         finally:
             await connection.close()
-    return found
+    return states
 
 
 def _state(server: str, role: str, told: list[Any] | None, loaded: AbstractSet[str]) -> UserState:

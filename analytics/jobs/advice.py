@@ -59,7 +59,7 @@ def advise(
 
 
 def _merge(subscribers_of: Mapping[str, frozenset[str]], rate: Mapping[str, float]) -> list[Advice]:
-    found = []
+    advice = []
     by_audience: dict[frozenset[str], list[str]] = {}
     for region, audience in sorted(subscribers_of.items()):
         by_audience.setdefault(audience, []).append(region)
@@ -70,7 +70,7 @@ def _merge(subscribers_of: Mapping[str, frozenset[str]], rate: Mapping[str, floa
                 f"the same {len(audience)} subscribers have them: one region saves {pairs} pairs to order, and "
                 "costs no subscriber an event"
             )
-            found.append(Advice("merge", tuple(regions), because, float(pairs)))
+            advice.append(Advice("merge", tuple(regions), because, float(pairs)))
     audiences = sorted(by_audience, key=sorted)
     for one, other in combinations(audiences if len(audiences) <= 1000 else [], 2):
         both, either = len(one & other), len(one | other)
@@ -81,8 +81,8 @@ def _merge(subscribers_of: Mapping[str, frozenset[str]], rate: Mapping[str, floa
                 f"{both} of {either} subscribers have both: one region saves an overlap, for {extra:.0f} more "
                 "unwanted deliveries a second"
             )
-            found.append(Advice("merge", tuple(regions), because, 1.0))
-    return sorted(found, key=lambda each: (-each.gain, each.regions))
+            advice.append(Advice("merge", tuple(regions), because, 1.0))
+    return sorted(advice, key=lambda each: (-each.gain, each.regions))
 
 
 def _split(
@@ -93,7 +93,7 @@ def _split(
 ) -> list[Advice]:
     ordered = sorted(rate.values())
     median = ordered[len(ordered) // 2] if ordered else 0.0
-    found = []
+    advice = []
     for region, events in rate.items():
         hot = [node for node in plan.get(region, ()) if node in overloaded]
         if not median or events < HOT * median or (plan and not hot):
@@ -104,8 +104,8 @@ def _split(
             because += (
                 f"; its node {hot[0]} carries {overloaded[hot[0]]:.1f} times what the busiest subscriber receives"
             )
-        found.append(Advice("split", (region,), because, events * audience))
-    return sorted(found, key=lambda each: (-each.gain, each.regions))
+        advice.append(Advice("split", (region,), because, events * audience))
+    return sorted(advice, key=lambda each: (-each.gain, each.regions))
 
 
 def _replace(
@@ -113,12 +113,12 @@ def _replace(
 ) -> list[Advice]:
     ordered = sorted(stretch_of.values())
     median = ordered[len(ordered) // 2] if ordered else 0.0
-    found = []
+    advice = []
     for region, stretch in stretch_of.items():
         if median and (stretch >= FAR * median or stretch >= FAR_ANYWHERE):
             where = f", on the path {' → '.join(plan[region])}" if plan.get(region) else ""
             because = (
                 f"its events take {stretch:.2f} times the direct way, the median region's {median:.2f} times{where}"
             )
-            found.append(Advice("re-place", (region,), because, stretch * rate.get(region, 1.0)))
-    return sorted(found, key=lambda each: (-each.gain, each.regions))
+            advice.append(Advice("re-place", (region,), because, stretch * rate.get(region, 1.0)))
+    return sorted(advice, key=lambda each: (-each.gain, each.regions))

@@ -70,7 +70,7 @@ class Audit:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the value of ``order`` in the JSON output."""
-        found: dict[str, Any] = {
+        values: dict[str, Any] = {
             "inversions": self.order.inversions,
             "cycles": self.order.cycles,
             "duplicated": self.duplicated,
@@ -86,10 +86,10 @@ class Audit:
             "slices": self.order.slices,
         }
         if self.stamps is not None:
-            found["stamps"] = self.stamps.as_dict()
+            values["stamps"] = self.stamps.as_dict()
         if self.causality is not None:
-            found["causal"] = self.causality.as_dict()
-        return found
+            values["causal"] = self.causality.as_dict()
+        return values
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,7 +242,7 @@ def analyse(
         (row["subscriber"], row["region"])
         for row in cells.select("subscriber", "region").distinct().orderBy("subscriber", "region").collect()
     ]
-    found = Analysis(
+    analysis = Analysis(
         totals["subscribers"],
         totals["regions"],
         deliveries,
@@ -257,12 +257,12 @@ def analyse(
         membership,
         times.turns,
     )
-    if dropped := ", ".join(f"{rows:,} of {what}" for what, rows in found.unrecorded.items()):
+    if dropped := ", ".join(f"{rows:,} of {what}" for what, rows in analysis.unrecorded.items()):
         lacking = f"recorders dropped rows ({dropped}): what they lack is not judged, or counts as lost"
-        found = replace(found, notes=(lacking, *found.notes))
+        analysis = replace(analysis, notes=(lacking, *analysis.notes))
     slices.release()
     cells.unpersist()
-    return found
+    return analysis
 
 
 @dataclass(frozen=True, slots=True)
@@ -339,8 +339,8 @@ def audit_all(
         on_stage("auditing causality")
         causality = audit_causality(slices, numbering)
     caused = causality.first if causality is not None else None
-    found = (order.first, order.cycle, published.first, repeated, losses.first, losses.first_unexpected, caused)
-    examples = tuple(dict.fromkeys(each for each in found if each is not None))
+    firsts = (order.first, order.cycle, published.first, repeated, losses.first, losses.first_unexpected, caused)
+    examples = tuple(dict.fromkeys(each for each in firsts if each is not None))
     unknown = (
         *evidence.unknown,
         *(Unknown(("each publisher's order",), name, SET_BACK) for name in published.doubted),
@@ -361,12 +361,12 @@ def _on_several_hosts(connections: DataFrame) -> set[str]:
 
 
 def _totals(cells: DataFrame) -> dict[str, int]:
-    found = cells.agg(
+    row = cells.agg(
         fn.coalesce(fn.sum("deliveries"), fn.lit(0)).alias("deliveries"),
         fn.countDistinct("session", "subscriber").alias("subscribers"),
         fn.countDistinct("session", "region").alias("regions"),
     ).first()
-    return {} if found is None else found.asDict()
+    return {} if row is None else row.asDict()
 
 
 def _tables(stretch: Stretch) -> dict[str, Sequence[Mapping[str, Any]]]:

@@ -86,17 +86,17 @@ def audit_causality(slices: Slices, numbering: Numbering) -> Causality:
     rows = slices.deliveries.where(f"{LIVE} AND sent_at_ns IS NOT NULL AND delivered_at_ns IS NOT NULL")
     placed = rows.withColumn("slice", fn.explode(fn.sequence("guess", "slice"))).select("slice", *columns)
     with quiet_imports():
-        found = placed.groupBy("slice").applyInArrow(_search(owner), VIOLATIONS).persist()
+        violations = placed.groupBy("slice").applyInArrow(_search(owner), VIOLATIONS).persist()
     try:
-        return _told(found, numbering)
+        return _told(violations, numbering)
     finally:
-        found.unpersist()
+        violations.unpersist()
 
 
-def _told(found: DataFrame, numbering: Numbering) -> Causality:
+def _told(violations: DataFrame, numbering: Numbering) -> Causality:
     one = fn.min(fn.struct("index", "viewer", "publisher", "cause", "effect")).alias("one")
     # An effect in two slices is found in both.
-    each = found.dropDuplicates(["viewer", "effect"])
+    each = violations.dropDuplicates(["viewer", "effect"])
     total = each.agg(fn.count("*").alias("n"), one).first()
     if total is None or not total["n"]:
         return Causality(0, None)
@@ -119,7 +119,7 @@ def _search(owner: IntArray) -> Callable[[pa.Table], pa.Table]:
         sent, delivered = sent[order], delivered[order]
         ids, first, place = np.unique(event, return_index=True, return_inverse=True)
         bounds = np.append(np.flatnonzero(np.diff(viewer, prepend=-1)), len(viewer))
-        found: list[tuple[int, int, int, int, int, int]] = []
+        rows: list[tuple[int, int, int, int, int, int]] = []
         for who in np.unique(publisher).tolist():
             had = _had(ids, owner[viewer] == who, place, delivered, publisher[first] == who, sent[first])
             for start, end in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
@@ -129,12 +129,12 @@ def _search(owner: IntArray) -> Callable[[pa.Table], pa.Table]:
                     continue
                 for at, cause in _late_causes(had[place[mine]], answers, sent[mine]):
                     effect = start + at
-                    found.append(
+                    rows.append(
                         (1, int(viewer[effect]), who, int(event[start + cause]), int(event[effect]), int(index[effect]))
                     )
         kinds = (("violations", pa.int64()), ("viewer", pa.int32()), ("publisher", pa.int32()))
         schema = pa.schema([*kinds, *((name, pa.int64()) for name in ("cause", "effect", "index"))])
-        columns = list(zip(*found, strict=True)) or [()] * len(schema)
+        columns = list(zip(*rows, strict=True)) or [()] * len(schema)
         return pa.table([pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)], schema)
 
     return search

@@ -115,8 +115,8 @@ def audit_losses(
     try:
         if not lacking_count:
             return Losses(0, 0, None, quiet, unexpected, first_unexpected, behind)
-        found = _missing(owed.join(fn.broadcast(lacking), "stay_number"), firsts, numbering, gaps, quiet)
-        return replace(found, unexpected=unexpected, first_unexpected=first_unexpected, behind=behind)
+        losses = _missing(owed.join(fn.broadcast(lacking), "stay_number"), firsts, numbering, gaps, quiet)
+        return replace(losses, unexpected=unexpected, first_unexpected=first_unexpected, behind=behind)
     finally:
         owing.unpersist()
         counted.unpersist()
@@ -174,13 +174,13 @@ def _unexpected(
     theirs = slices.deliveries.where((fn.col("nth") == 1) & fn.col("publisher").isin(known))
     strange = theirs.join(events.select("region", "event"), ["region", "event"], "left_anti")
     one = fn.min(fn.struct("event", "viewer", "region")).alias("one")
-    found = strange.agg(fn.countDistinct("event").alias("n"), one).first()
-    if found is None or not found["n"]:
+    totals = strange.agg(fn.countDistinct("event").alias("n"), one).first()
+    if totals is None or not totals["n"]:
         return 0, None
-    row = found["one"]
+    row = totals["one"]
     name = numbering.name_events([row["event"]])[row["event"]]
     region, viewer = numbering.regions[row["region"]][1], numbering.viewers[row["viewer"]].name
-    return int(found["n"]), Offence("unexpected", (name,), (region,), (viewer,))
+    return int(totals["n"]), Offence("unexpected", (name,), (region,), (viewer,))
 
 
 def _stays(latest: DataFrame, numbering: Numbering, cells: DataFrame, evidence: Evidence) -> DataFrame:
@@ -264,11 +264,11 @@ def _bounds(stays: DataFrame, firsts: DataFrame) -> DataFrame:
     """Add first, last and delivered: of the deliveries in the stay; last is NEVER if it did not end."""
     within = (fn.col("index") >= fn.col("from_index")) & (fn.col("index") < fn.col("to_index"))
     during = firsts.join(fn.broadcast(stays), ["viewer", "region"]).where(within)
-    found = during.groupBy("stay_number").agg(
+    in_stay = during.groupBy("stay_number").agg(
         fn.min("event").alias("first"), fn.max("event").alias("last_delivered"), fn.count("*").alias("delivered")
     )
     last = fn.when(~fn.col("ends"), fn.lit(NEVER)).otherwise(fn.coalesce("last_delivered", fn.lit(ALWAYS)))
-    bounded = stays.join(found, "stay_number", "left").withColumn("last", last).drop("last_delivered")
+    bounded = stays.join(in_stay, "stay_number", "left").withColumn("last", last).drop("last_delivered")
     return bounded.fillna({"first": NEVER, "delivered": 0})
 
 
@@ -281,17 +281,17 @@ def _missing(
     missing = owed.alias("o").join(seen.alias("s"), matched, "left_anti").persist()
     told = _announced(missing, numbering, gaps, firsts)
     one = fn.min(fn.struct("told", "published_at_ns", "event", "viewer", "region")).alias("one")
-    found = told.agg(fn.count("*").alias("n"), fn.sum(fn.col("told").cast("int")).alias("told"), one).first()
+    totals = told.agg(fn.count("*").alias("n"), fn.sum(fn.col("told").cast("int")).alias("told"), one).first()
     missing.unpersist()
-    if found is None or not found["n"]:
+    if totals is None or not totals["n"]:
         return Losses(0, 0, None, silent)
-    lost, row = int(found["n"] - found["told"]), found["one"]
+    lost, row = int(totals["n"] - totals["told"]), totals["one"]
     first = None
     if lost:
         name = numbering.name_events([row["event"]])[row["event"]]
         region, viewer = numbering.regions[row["region"]][1], numbering.viewers[row["viewer"]].name
         first = Offence("lost", (name,), (region,), (viewer,))
-    return Losses(lost, int(found["told"]), first, silent)
+    return Losses(lost, int(totals["told"]), first, silent)
 
 
 def _resumed(gaps: DataFrame, numbering: Numbering, firsts: DataFrame) -> dict[tuple[int, int], list[tuple[int, int]]]:
@@ -307,10 +307,10 @@ def _resumed(gaps: DataFrame, numbering: Numbering, firsts: DataFrame) -> dict[t
         if region[0] == viewer.session and (viewer.subscriber, region[1]) in names
     ]
     table = firsts.sparkSession.createDataFrame(pairs, "viewer int, region int")
-    found: dict[tuple[int, int], list[tuple[int, int]]] = {}
+    resumed: dict[tuple[int, int], list[tuple[int, int]]] = {}
     for row in firsts.join(fn.broadcast(table), ["viewer", "region"]).select(*firsts.columns).toLocalIterator():
-        found.setdefault((row["viewer"], row["region"]), []).append((row["index"], row["event"]))
-    return found
+        resumed.setdefault((row["viewer"], row["region"]), []).append((row["index"], row["event"]))
+    return resumed
 
 
 def _announced(missing: DataFrame, numbering: Numbering, gaps: DataFrame, firsts: DataFrame) -> DataFrame:

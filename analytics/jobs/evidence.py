@@ -101,7 +101,7 @@ def _holes(missing: int, of: int) -> str:
 
 
 def _lacking(quarantine: Quarantine, unfinished: int, recorder_losses: Mapping[str, int]) -> list[Unknown]:
-    found = [
+    unknown = [
         Unknown(
             ALL, "", f"{_PUT_ASIDE.get(entry.what, '')}{entry.count:,} × {entry.reason} ({', '.join(entry.examples)})"
         )
@@ -109,12 +109,12 @@ def _lacking(quarantine: Quarantine, unfinished: int, recorder_losses: Mapping[s
         if entry.lacks
     ]
     if unfinished:
-        found.append(Unknown(ALL, "", f"{unfinished:,} files are unfinished: a recorder still runs, or was killed"))
+        unknown.append(Unknown(ALL, "", f"{unfinished:,} files are unfinished: a recorder still runs, or was killed"))
     for what, rows in recorder_losses.items():
         table = what.partition(":")[0]
         if rows and table in NEEDED_FOR:
-            found.append(Unknown(NEEDED_FOR[table], "", f"recorders dropped {rows:,} rows of {what}"))
-    return found
+            unknown.append(Unknown(NEEDED_FOR[table], "", f"recorders dropped {rows:,} rows of {what}"))
+    return unknown
 
 
 _PUT_ASIDE = {"file": "files are put aside: "}

@@ -97,10 +97,10 @@ def _subscribers(cells: DataFrame, seconds: float) -> list[dict[str, Any]]:
         fn.sum("held").alias("held"),
         fn.sum("held_ns").alias("held_ns"),
     )
-    found = []
+    rows = []
     for row in summed.orderBy(fn.desc("deliveries"), "subscriber").collect():
         held_ns = row["held_ns"] or 0
-        found.append(
+        rows.append(
             {
                 "subscriber": row["subscriber"],
                 "deliveries": row["deliveries"],
@@ -111,7 +111,7 @@ def _subscribers(cells: DataFrame, seconds: float) -> list[dict[str, Any]]:
                 "held_events": held_ns / NS_PER_S / seconds if row["held"] and seconds else None,
             }
         )
-    return found
+    return rows
 
 
 def _nodes(
@@ -149,11 +149,11 @@ def _joins(stays: DataFrame, seconds: float) -> dict[str, Any]:
     ).first()
     times = latest.select(took.alias("ms")).where("ms IS NOT NULL").orderBy("ms").limit(JOINS_READ_MAX).collect()
     ascending = [row["ms"] for row in times]
-    found: dict[str, Any] = counted.asDict() if counted is not None else {"joins": 0, "leaves": 0, "never_in": 0}
-    moves = found["joins"] + found["leaves"]
-    found["moves_per_minute"] = moves / seconds * 60 if seconds else None
+    counts: dict[str, Any] = counted.asDict() if counted is not None else {"joins": 0, "leaves": 0, "never_in": 0}
+    moves = counts["joins"] + counts["leaves"]
+    counts["moves_per_minute"] = moves / seconds * 60 if seconds else None
     return {
-        **found,
+        **counts,
         **{f"{name}_ms": quantile(ascending, part) for name, part in (("p50", 0.5), ("p99", 0.99), ("max", 1.0))},
     }
 

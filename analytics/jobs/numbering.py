@@ -74,8 +74,8 @@ class Numbering:
         """Return the names of a few events: ``region epoch-sequence``, or the id that a foreign log gave."""
         wanted = sorted(set(numbers))
         if self.names is not None and wanted:
-            found = self.names.where(fn.col("event").isin(wanted)).collect()
-            return {row["event"]: row["name"] for row in found}
+            rows = self.names.where(fn.col("event").isin(wanted)).collect()
+            return {row["event"]: row["name"] for row in rows}
         return {number: self._name(number) for number in wanted}
 
     def _name(self, number: int) -> str:

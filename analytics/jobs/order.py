@@ -134,13 +134,13 @@ def audit_publishers(
         rows = late.where(fn.col("publisher").isin(places)).select("publisher").distinct().collect()
         doubted = tuple(sorted(numbering.publishers[row["publisher"]] for row in rows))
         late = late.where(~fn.col("publisher").isin(places))
-    found = late.agg(
+    totals = late.agg(
         fn.count("*").alias("n"),
         fn.min(fn.struct("index", "viewer", "event", "before", "region", "publisher")).alias("one"),
     ).first()
-    if found is None or not found["n"]:
+    if totals is None or not totals["n"]:
         return PublisherOrder(unknown=len(unknown), doubted=doubted)
-    one = found["one"]
+    one = totals["one"]
     events = (one["event"], one["before"]["event"])
     names = numbering.name_events(events)
     region = numbering.regions[one["region"]][1]
@@ -151,21 +151,21 @@ def audit_publishers(
         (numbering.viewers[one["viewer"]].name,),
         numbering.publishers[one["publisher"]],
     )
-    return PublisherOrder(int(found["n"]), len(unknown), first, doubted)
+    return PublisherOrder(int(totals["n"]), len(unknown), first, doubted)
 
 
 def audit_repetitions(slices: Slices, numbering: Numbering) -> tuple[int, Offence | None]:
     """Return how many deliveries repeat an event to the same viewer, and the first of them by index."""
     again = slices.deliveries.where("nth > 1 AND NOT replayed")
-    found = again.agg(
+    totals = again.agg(
         fn.count("*").alias("n"), fn.min(fn.struct("index", "viewer", "event", "region")).alias("one")
     ).first()
-    if found is None or not found["n"]:
+    if totals is None or not totals["n"]:
         return 0, None
-    one = found["one"]
+    one = totals["one"]
     names = numbering.name_events([one["event"]])
     viewer, region = numbering.viewers[one["viewer"]], numbering.regions[one["region"]][1]
-    return int(found["n"]), Offence("duplicate", (names[one["event"]],), (region,), (viewer.name,))
+    return int(totals["n"]), Offence("duplicate", (names[one["event"]],), (region,), (viewer.name,))
 
 
 def _judge_slice(key: tuple[Any, ...], table: pa.Table) -> pa.Table:
@@ -193,8 +193,8 @@ def _judge_slice(key: tuple[Any, ...], table: pa.Table) -> pa.Table:
 def _count(viewer: IntArray, event: IntArray, region: IntArray) -> dict[str, Any]:
     """Count among the disputed events, sorted by viewer and index."""
     verdict = judge(History.of(_sequences(viewer, event, region)))
-    found: dict[str, Any] = {"inversions": verdict.inversions, "cycles": verdict.cycles, "pairs": []}
-    found["first"] = json.dumps(verdict.first.as_dict()) if verdict.first is not None else None
+    counts: dict[str, Any] = {"inversions": verdict.inversions, "cycles": verdict.cycles, "pairs": []}
+    counts["first"] = json.dumps(verdict.first.as_dict()) if verdict.first is not None else None
     if verdict.inversions:
         for one, other in _pairs_to_compare(viewer, region):
             mine = (region == one) | (region == other)
@@ -207,8 +207,8 @@ def _count(viewer: IntArray, event: IntArray, region: IntArray) -> dict[str, Any
                 )
             if inversions and pair.first is not None:
                 first = json.dumps(pair.first.as_dict())
-                found["pairs"].append({"one": one, "other": other, "inversions": inversions, "first": first})
-    return found
+                counts["pairs"].append({"one": one, "other": other, "inversions": inversions, "first": first})
+    return counts
 
 
 def _pure_cycle(viewer: IntArray, event: IntArray, region: IntArray, component: IntArray) -> str | None:
@@ -284,7 +284,7 @@ def _region_pairs(broken: Sequence[Any], numbering: Numbering, cells: DataFrame)
     for row in listed:
         subscribers[number[row["session"], row["one"]], number[row["session"], row["other"]]] = row["count"]
     shared.unpersist()
-    found = [
+    region_pairs = [
         RegionPair(
             numbering.regions[pair[0]][0],
             (numbering.regions[pair[0]][1], numbering.regions[pair[1]][1]),
@@ -294,7 +294,7 @@ def _region_pairs(broken: Sequence[Any], numbering: Numbering, cells: DataFrame)
         )
         for pair in {**subscribers, **inversions}
     ]
-    return tuple(sorted(found, key=lambda pair: (-pair.inversions, -pair.subscribers, pair.regions))), compared
+    return tuple(sorted(region_pairs, key=lambda pair: (-pair.inversions, -pair.subscribers, pair.regions))), compared
 
 
 def _named(offence: dict[str, Any], numbering: Numbering) -> Offence:

@@ -86,12 +86,12 @@ def _estimate(table: pa.Table) -> pa.Table:
     schema = pa.schema([("one", pa.string()), ("other", pa.string())])
     schema = schema.append(pa.field("offset_ns", pa.float64())).append(pa.field("off_by_ns", pa.float64()))
     columns = (table[name].to_pylist() for name in ("origin_host", "target_host", *TIMES))
-    found = estimate_offsets(zip(*columns, strict=True)).offsets
-    if not found:
+    estimates = estimate_offsets(zip(*columns, strict=True)).offsets
+    if not estimates:
         return schema.empty_table()
-    offsets = [each.offset_ns for each in found]
-    mean = sum(each.offset_ns * each.probes for each in found) / sum(each.probes for each in found)
-    off_by = max(each.uncertainty_ns for each in found) + (max(offsets) - min(offsets)) / 2
-    one, other = found[0].origin, found[0].target
+    offsets = [each.offset_ns for each in estimates]
+    mean = sum(each.offset_ns * each.probes for each in estimates) / sum(each.probes for each in estimates)
+    off_by = max(each.uncertainty_ns for each in estimates) + (max(offsets) - min(offsets)) / 2
+    one, other = estimates[0].origin, estimates[0].target
     columns_of = ([one, other], [other, one], [mean, -mean], [off_by, off_by])
     return pa.table([pa.array(column, field.type) for column, field in zip(columns_of, schema, strict=True)], schema)

@@ -63,14 +63,14 @@ def _descents(rows: DataFrame, by: tuple[str, ...], value: Column) -> DataFrame:
 
 def _told(descents: DataFrame, numbering: Numbering) -> tuple[int, str | None]:
     one = fn.min(fn.struct("index", "viewer", "event", "before")).alias("one")
-    found = descents.agg(fn.count("*").alias("n"), one).first()
-    if found is None or not found["n"]:
+    totals = descents.agg(fn.count("*").alias("n"), one).first()
+    if totals is None or not totals["n"]:
         return 0, None
-    row = found["one"]
+    row = totals["one"]
     names = numbering.name_events([row["event"], row["before"]])
     viewer = numbering.viewers[row["viewer"]].name
     return int(
-        found["n"]
+        totals["n"]
     ), f"{viewer} delivered {names[row['before']]} before {names[row['event']]}, stamped the other way"
 
 

@@ -178,7 +178,7 @@ class Following:
         numbering = number(recent, cells)
         slices = cut(numbering, deliveries=count)
         order = audit_order(slices, numbering, cells)
-        found = (
+        offences = (
             order.first,
             order.cycle,
             audit_publishers(slices, numbering, cells).first,
@@ -194,7 +194,7 @@ class Following:
         # The previous tail stays, in case this batch is repeated.
         for folder in before[:-1]:
             shutil.rmtree(folder, ignore_errors=True)
-        return tuple(dict.fromkeys(each.describe() for each in found if each is not None))
+        return tuple(dict.fromkeys(each.describe() for each in offences if each is not None))
 
     def _sums(self) -> DataFrame:
         return merge(self.spark.read.parquet(str(self.state / "cells")).drop("batch"))
@@ -226,7 +226,7 @@ class Following:
 def _noted(file: Path) -> list[str] | None:
     """Return the files of a batch that were noted, None if none were, or the note is not whole."""
     try:
-        found = json.loads(file.read_text())
+        files = json.loads(file.read_text())
     except (OSError, ValueError):
         return None
-    return found if isinstance(found, list) else None
+    return files if isinstance(files, list) else None

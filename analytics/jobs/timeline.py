@@ -79,7 +79,7 @@ def measure_timeline(
     and of regions events_per_s, and those of all joins and gaps. A node's deliveries are those of the regions that end
     there; a link's are frames. None stands for what is not known.
     """
-    found = _lines(_keyed(tables, minutes, plan))
+    lines = _lines(_keyed(tables, minutes, plan))
     events = _events(tables["publishes"], minutes)
     moved = {
         "joins": _per_minute(latest_stays(tables["stays"]), "joined_at_ns"),
@@ -88,20 +88,20 @@ def measure_timeline(
     in_minute: dict[int, int] = {}
     for (_, minute), count in events.items():
         in_minute[minute] = in_minute.get(minute, 0) + count
-    present = {row["minute"] for row in found.get("all", ())}
+    present = {row["minute"] for row in lines.get("all", ())}
     blank = dict.fromkeys((*PARTS, "held_ms", "stretch"))
     for minute in {*in_minute, *moved["joins"], *moved["gaps"]} - present:
-        found.setdefault("all", []).append({"key": "", "minute": minute, "deliveries": 0, **blank})
-    for row in found.get("all", ()):
+        lines.setdefault("all", []).append({"key": "", "minute": minute, "deliveries": 0, **blank})
+    for row in lines.get("all", ()):
         row["events_per_s"] = in_minute.get(row["minute"], 0) / 60
         row |= {name: counts.get(row["minute"], 0) for name, counts in moved.items()}
-    for row in found.get("region", ()):
+    for row in lines.get("region", ()):
         row["events_per_s"] = events.get((row["key"], row["minute"]), 0) / 60
-    for rows in found.values():
+    for rows in lines.values():
         rows.sort(key=lambda row: (row["key"], row["minute"]))
         for row in rows:
             row["minute"] = text_of(row["minute"])
-    return found
+    return lines
 
 
 def minute_of(time: str) -> Column:
@@ -159,10 +159,10 @@ def _lines(keyed: DataFrame) -> dict[str, list[Row]]:
     ranked = ranked.withColumn(
         "rank", fn.dense_rank().over(Window.partitionBy("kind").orderBy(fn.desc("weight"), "key"))
     )
-    found: dict[str, list[Row]] = {}
+    rows_by_kind: dict[str, list[Row]] = {}
     for row in ranked.where(fn.col("rank") <= KEYS_MAX).drop("rank", "weight").collect():
-        found.setdefault(row["kind"], []).append({k: v for k, v in row.asDict().items() if k != "kind"})
-    return found
+        rows_by_kind.setdefault(row["kind"], []).append({k: v for k, v in row.asDict().items() if k != "kind"})
+    return rows_by_kind
 
 
 def _events(publishes: DataFrame, minutes: DataFrame) -> dict[tuple[str, int], int]:

@@ -118,11 +118,11 @@ def find_turns(lines: Lines, epochs: Mapping[str, str] | None = None) -> tuple[T
 
 
 def _by_key(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Mapping[str, Any]]]:
-    found: dict[str, list[Mapping[str, Any]]] = {}
+    by_key: dict[str, list[Mapping[str, Any]]] = {}
     for row in rows:
         if row["p99_ms"] is not None and row["deliveries"] >= COUNTED_MIN:
-            found.setdefault(row["key"], []).append(row)
-    return found
+            by_key.setdefault(row["key"], []).append(row)
+    return by_key
 
 
 def _rises(kind: str, key: str, rows: Sequence[Mapping[str, Any]]) -> list[Rise]:
@@ -131,14 +131,14 @@ def _rises(kind: str, key: str, rows: Sequence[Mapping[str, Any]]) -> list[Rise]
     values = [row["p99_ms"] for row in rows]
     bounds = _cuts(np.log2(values))
     levels = [float(median(values[a:b])) for a, b in pairwise(bounds)]
-    found = []
+    rises = []
     for place in range(1, len(levels)):
         before, after = levels[place - 1], levels[place]
         if after >= FACTOR_MIN * before and after - before >= RISE_MS_MIN:
             lower = (n for n in range(place + 1, len(levels)) if levels[n] < math.sqrt(before * after))
             until = next((rows[bounds[n]]["minute"] for n in lower), "")
-            found.append(Rise(kind, key, rows[bounds[place]]["minute"], before, after, until))
-    return found
+            rises.append(Rise(kind, key, rows[bounds[place]]["minute"], before, after, until))
+    return rises
 
 
 def _cuts(values: Any) -> list[int]:
@@ -154,6 +154,7 @@ def _cuts(values: Any) -> list[int]:
 
 
 def _turn(rises: Sequence[Rise], sizes: Mapping[str, int], lines: Lines, epochs: Mapping[str, str]) -> Turn:
+    """Return the turn that a group of simultaneous rises makes, of the kind whose keys have risen most widely."""
     of_kind = {kind: [each for each in rises if each.kind == kind] for kind in KINDS}
     parts = {kind: len(each) / sizes[kind] for kind, each in of_kind.items() if each}
     kind = min(parts, key=lambda each: (parts[each], KINDS.index(each)))
@@ -168,7 +169,7 @@ def _turn(rises: Sequence[Rise], sizes: Mapping[str, int], lines: Lines, epochs:
 
 def _why(rise: Rise, lines: Lines, epochs: Mapping[str, str]) -> list[str]:
     """Return what else changed in the minute of a rise: an epoch, gaps, joins, load, holding."""
-    found = [f"a plan began ({reason})" for minute, reason in epochs.items() if _apart(minute, rise.minute) <= 1]
+    reasons = [f"a plan began ({reason})" for minute, reason in epochs.items() if _apart(minute, rise.minute) <= 1]
     everything = sorted(lines.get("all", ()), key=lambda row: row["minute"])
     before = [row for row in everything if row["minute"] < rise.minute][-10:]
     after = [row for row in everything if row["minute"] >= rise.minute][:3]
@@ -176,15 +177,15 @@ def _why(rise: Rise, lines: Lines, epochs: Mapping[str, str]) -> list[str]:
         for name, text in (("gaps", "gaps"), ("joins", "joins"), ("events_per_s", "events/s")):
             usual, now = median(row[name] for row in before), max(row[name] for row in after)
             if now >= max(2 * usual, 1) and (name != "events_per_s" or now >= FACTOR_MIN * usual):
-                found.append(f"{text} rose from {usual:,.0f} to {now:,.0f}")
+                reasons.append(f"{text} rose from {usual:,.0f} to {now:,.0f}")
     own = [row for row in lines.get(rise.kind, ()) if row["key"] == rise.key and row.get("held_ms") is not None]
     held_before = [row["held_ms"] for row in own if row["minute"] < rise.minute][-10:]
     held_after = [row["held_ms"] for row in own if row["minute"] >= rise.minute][:3]
     if held_before and held_after:
         usual, now = median(held_before), median(held_after)
         if now >= 2 * usual and now - usual >= 1.0:
-            found.append(f"events waited {_ms(now)} for their order and in the inbox, instead of {_ms(usual)}")
-    return found
+            reasons.append(f"events waited {_ms(now)} for their order and in the inbox, instead of {_ms(usual)}")
+    return reasons
 
 
 def _apart(one: str, other: str) -> float:

@@ -45,10 +45,10 @@ def tones(values: Sequence[float]) -> list[Tone]:
     ]
 
 
-def delay_curve(found: Analysis) -> tuple[list[float], list[float]]:
+def delay_curve(analysis: Analysis) -> tuple[list[float], list[float]]:
     """Return delays in ms, and the part of deliveries that took at most that long."""
     counts: dict[float, int] = {}
-    for row in found.tables["delays"]:
+    for row in analysis.tables["delays"]:
         counts[row["up_to_ms"]] = counts.get(row["up_to_ms"], 0) + row["deliveries"]
     total, running = sum(counts.values()), 0
     delays, parts = [], []
@@ -59,9 +59,9 @@ def delay_curve(found: Analysis) -> tuple[list[float], list[float]]:
     return delays, parts
 
 
-def delay_percentiles(found: Analysis) -> dict[str, float]:
+def delay_percentiles(analysis: Analysis) -> dict[str, float]:
     """Return upper bounds of p50, p95 and p99 in ms, at most 4.4% too high; nothing if no delivery has times."""
-    return found.delay_ms() or {}
+    return analysis.delay_ms() or {}
 
 
 def at_most(ms: float) -> str:
@@ -70,11 +70,11 @@ def at_most(ms: float) -> str:
     return f"≤ {duration_text(math.ceil(ms / unit - 1e-9) * unit)}"
 
 
-def hurts_chart(found: Analysis) -> str:
+def hurts_chart(analysis: Analysis) -> str:
     """Return the servers with the most stretch, or the longest delays if no direct way is known."""
-    rows = list(found.tables["by_destination"])
+    rows = list(analysis.tables["by_destination"])
     if not rows:
-        return server_delays_chart(found)
+        return server_delays_chart(analysis)
     rows = sorted(rows, key=lambda row: -row["stretch"])[:BARS_MAX]
     values = [row["stretch"] for row in rows]
     bars = [
@@ -88,9 +88,9 @@ def hurts_chart(found: Analysis) -> str:
     return _figure(bar_chart(bars, label=label, mark=(1.0, "× 1: the direct way")), _tones_text(bars))
 
 
-def server_delays_chart(found: Analysis) -> str:
+def server_delays_chart(analysis: Analysis) -> str:
     """Return the servers whose deliveries took longest, on average."""
-    rows = sorted(found.tables["subscriber_delays"], key=lambda row: -row["delay_ms"])[:BARS_MAX]
+    rows = sorted(analysis.tables["subscriber_delays"], key=lambda row: -row["delay_ms"])[:BARS_MAX]
     if not rows:
         return NO_TIMES
     bars = [
@@ -106,9 +106,9 @@ def server_delays_chart(found: Analysis) -> str:
     return _figure(bar_chart(bars, label=_listed("Bar chart of mean delays, by server", bars)), _tones_text(bars))
 
 
-def regions_chart(found: Analysis) -> str:
+def regions_chart(analysis: Analysis) -> str:
     """Return the regions with the most events a second."""
-    rows = [row for row in found.load.regions if row["events_per_s"]][:BARS_MAX]
+    rows = [row for row in analysis.load.regions if row["events_per_s"]][:BARS_MAX]
     if not rows:
         return "<p>The duration is not known, so the rates are not known either.</p>"
     bars = [
@@ -121,9 +121,9 @@ def regions_chart(found: Analysis) -> str:
     return _figure(bar_chart(bars, label=_listed("Bar chart of events a second, by region", bars)))
 
 
-def inversions_chart(found: Analysis) -> str:
+def inversions_chart(analysis: Analysis) -> str:
     """Return the pairs of regions whose events came in different orders; nothing if there are none."""
-    pairs = sorted((pair for pair in found.audit.order.pairs if pair.inversions), key=lambda pair: -pair.inversions)
+    pairs = sorted((pair for pair in analysis.audit.order.pairs if pair.inversions), key=lambda pair: -pair.inversions)
     if not pairs:
         return ""
     bars = [
@@ -134,9 +134,9 @@ def inversions_chart(found: Analysis) -> str:
     return _figure(bar_chart(bars, label=label), "Inversions by pair of regions.")
 
 
-def delays_chart(found: Analysis) -> str:
+def delays_chart(analysis: Analysis) -> str:
     """Return the part of deliveries over the time that they took."""
-    delays, parts = delay_curve(found)
+    delays, parts = delay_curve(analysis)
     if not delays:
         return NO_TIMES
     x = log_axis(delays[0], delays[-1], duration_text)
@@ -144,7 +144,7 @@ def delays_chart(found: Analysis) -> str:
         (delay, f"{percent_text(part)} within {duration_text(delay)}")
         for delay, part in zip(delays, parts, strict=True)
     ]
-    percentiles = delay_percentiles(found)
+    percentiles = delay_percentiles(analysis)
     label = "Line chart of the part of deliveries over their delay: " + ", ".join(
         f"{name} {at_most(ms)}" for name, ms in percentiles.items()
     )
@@ -156,9 +156,9 @@ def delays_chart(found: Analysis) -> str:
     )
 
 
-def stretch_chart(found: Analysis) -> str:
+def stretch_chart(analysis: Analysis) -> str:
     """Return the part of destinations over their stretch."""
-    rows = sorted(found.tables["by_destination"], key=lambda row: row["stretch"])
+    rows = sorted(analysis.tables["by_destination"], key=lambda row: row["stretch"])
     every = math.ceil(len(rows) / POINTS_MAX)
     kept = [number for number in range(len(rows)) if number % every == 0 or number == len(rows) - 1]
     points = [(rows[number]["stretch"], (number + 1) / len(rows)) for number in kept]
@@ -198,16 +198,16 @@ def _rising(points: Sequence[tuple[float, float]], x: Axis, texts: Sequence[tupl
 
 def _percentile_marks(percentiles: Mapping[str, float], x: Axis) -> str:
     """Return dots on the curve; p95 has its text on the other side, where p99 has none."""
-    found = ""
+    marks = ""
     for part, name in PARTS:
         at, height = percent(x, percentiles[name]), 10 + (PLOT_PX - 10) * (1 - part)
         shift = 'dx="-8" text-anchor="end"' if name == "p95" else 'dx="8"'
-        found += (
+        marks += (
             f'<circle class="dot" cx="{at}" cy="{height:.1f}" r="4">'
             f"{hover_text(f'{name}: {at_most(percentiles[name])}')}</circle>"
             f'<text class="strong" x="{at}" y="{height + (-7 if name == "p95" else 16):.1f}" {shift}>{name}</text>'
         )
-    return found
+    return marks
 
 
 def _listed(what: str, bars: Sequence[Bar]) -> str:

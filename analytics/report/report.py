@@ -20,40 +20,40 @@ from analytics.report.tables import Tables, text_of, write_tables
 REASONS_SHOWN = 3
 
 
-def write_report(directory: Path, found: Analysis) -> list[Path]:
+def write_report(directory: Path, analysis: Analysis) -> list[Path]:
     """Write report.html, PNG pictures and CSV tables into a directory, which is created; return the files.
 
     Pictures need matplotlib, of the extra `plots`. Raises `OSError` if a file cannot be written.
     """
     directory.mkdir(parents=True, exist_ok=True)
     written = [directory / "report.html"]
-    written[0].write_text(render(found), encoding="utf-8")
-    written += draw_pictures(directory, found)
-    written += write_tables(directory, found)
+    written[0].write_text(render(analysis), encoding="utf-8")
+    written += draw_pictures(directory, analysis)
+    written += write_tables(directory, analysis)
     return written
 
 
-def render(found: Analysis) -> str:
+def render(analysis: Analysis) -> str:
     """Return the HTML."""
-    verdict, headline = _verdict(found)
-    sessions = ", ".join(found.sessions) or "delivery logs"
+    verdict, headline = _verdict(analysis)
+    sessions = ", ".join(analysis.sessions) or "delivery logs"
     tables = Tables()
     return PAGE.substitute(
         title=html.escape(legible(sessions)),
         sessions=text_of(sessions),
         verdict=verdict,
         headline=html.escape(headline),
-        headline_more=html.escape(legible(_headline(found))),
-        turns=_turns(found),
-        cards="".join(_cards(found)),
-        producer="".join(producer(found, tables)),
-        engineer="".join(engineer(found, tables)),
+        headline_more=html.escape(legible(_headline(analysis))),
+        turns=_turns(analysis),
+        cards="".join(_cards(analysis)),
+        producer="".join(producer(analysis, tables)),
+        engineer="".join(engineer(analysis, tables)),
     )
 
 
-def _verdict(found: Analysis) -> tuple[str, str]:
+def _verdict(analysis: Analysis) -> tuple[str, str]:
     """Return the CSS class of the header, and its text."""
-    match found.audit.verdict:
+    match analysis.audit.verdict:
         case "broken":
             return "broken", "A promise was broken."
         case "kept":
@@ -61,35 +61,35 @@ def _verdict(found: Analysis) -> tuple[str, str]:
     return "unknown", "It cannot be told whether every promise was kept."
 
 
-def _headline(found: Analysis) -> str:
+def _headline(analysis: Analysis) -> str:
     said = (
-        f"{found.deliveries:,} deliveries to {found.subscribers:,} servers in {found.regions:,} regions, "
-        f"over {_duration(found.load.seconds)}."
+        f"{analysis.deliveries:,} deliveries to {analysis.subscribers:,} servers in {analysis.regions:,} regions, "
+        f"over {_duration(analysis.load.seconds)}."
     )
-    if not found.audit.fine:
-        said += f" {found.audit.examples[0].describe()}."
-    if unknown := found.audit.unknown:
+    if not analysis.audit.fine:
+        said += f" {analysis.audit.examples[0].describe()}."
+    if unknown := analysis.audit.unknown:
         more = f", and {len(unknown) - REASONS_SHOWN:,} reasons more" if len(unknown) > REASONS_SHOWN else ""
         said += f" Not recorded completely: {'; '.join(map(str, unknown[:REASONS_SHOWN]))}{more}."
     return said
 
 
-def _turns(found: Analysis) -> str:
+def _turns(analysis: Analysis) -> str:
     """Return the sentences of the moments at which the session changed, numbered as in the picture over time."""
-    sentences = "".join(f"<li>{text_of(turn.describe())}</li>" for turn in found.turns)
+    sentences = "".join(f"<li>{text_of(turn.describe())}</li>" for turn in analysis.turns)
     return f'<ol class="turns">{sentences}</ol>' if sentences else ""
 
 
-def _cards(found: Analysis) -> Iterator[str]:
-    stretch, audit = found.stretch(), found.audit
+def _cards(analysis: Analysis) -> Iterator[str]:
+    stretch, audit = analysis.stretch(), analysis.audit
     yield _card("Order", "broken" if audit.order.cycles else "held", bad=audit.order.cycles)
     lost = audit.losses.lost
     yield _card("Lost", "not known" if lost is None else f"{lost:,}", bad=lost or 0)
     yield _card("Delivered twice", f"{audit.duplicated:,}", bad=audit.duplicated)
     yield _card("Detour in the median", f"× {stretch['p50']:.2f}" if stretch else "not known")
-    for name, ms in delay_percentiles(found).items():
+    for name, ms in delay_percentiles(analysis).items():
         yield _card(f"Delay {name}", at_most(ms))
-    yield _card("Put aside", f"{found.quarantine.total:,}")
+    yield _card("Put aside", f"{analysis.quarantine.total:,}")
 
 
 def _card(title: str, value: str, *, bad: int = 0) -> str:

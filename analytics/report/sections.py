@@ -26,60 +26,60 @@ if TYPE_CHECKING:
 WORST_NAMED = 3
 
 
-def producer(found: Analysis, tables: Tables) -> Iterator[str]:
+def producer(analysis: Analysis, tables: Tables) -> Iterator[str]:
     """Yield what a producer wants to know, as HTML."""
     yield "<h3>Who hurts?</h3>"
-    yield from _worst(found)
-    yield hurts_chart(found)
-    if picture := timeline_figure(found):
+    yield from _worst(analysis)
+    yield hurts_chart(analysis)
+    if picture := timeline_figure(analysis):
         yield "<h3>Over time</h3>" + picture
     yield "<h3>Did the order hold?</h3>"
-    yield from _order(found)
-    yield tables.table("What was checked", list(_checks(found.audit)), ("promise", "violations"))
-    yield inversions_chart(found)
+    yield from _order(analysis)
+    yield tables.table("What was checked", list(_checks(analysis.audit)), ("promise", "violations"))
+    yield inversions_chart(analysis)
     yield "<h3>How long do events take?</h3>"
-    yield from _delays(found)
+    yield from _delays(analysis)
     yield "<h3>What should I move?</h3>"
-    yield from _advice(found, tables)
+    yield from _advice(analysis, tables)
     yield "<h3>Where is it busy?</h3>"
-    yield "<p>The regions with the most events a second.</p>" + regions_chart(found)
+    yield "<p>The regions with the most events a second.</p>" + regions_chart(analysis)
 
 
-def engineer(found: Analysis, tables: Tables) -> Iterator[str]:
+def engineer(analysis: Analysis, tables: Tables) -> Iterator[str]:
     """Yield the figures behind it, as HTML."""
-    yield "<h3>Delay of deliveries</h3>" + delays_chart(found)
-    yield from _stretch(found, tables)
+    yield "<h3>Delay of deliveries</h3>" + delays_chart(analysis)
+    yield from _stretch(analysis, tables)
     yield "<h3>Where the time goes</h3>"
     columns = ["stage", "from", "to", "count", "mean_ms", "p50_ms", "p99_ms"]
-    yield tables.table("Stages of the way", found.tables["stages"], columns)
+    yield tables.table("Stages of the way", analysis.tables["stages"], columns)
     yield "<h3>Order</h3>"
-    counts = [{"what": name.replace("_", " "), "count": number} for name, number in _counts(found.audit).items()]
+    counts = [{"what": name.replace("_", " "), "count": number} for name, number in _counts(analysis.audit).items()]
     yield tables.table("Counts of the audit", counts, ("what", "count"))
-    pairs = list(region_pairs(found))
+    pairs = list(region_pairs(analysis))
     yield tables.table("Pairs of regions, worst first", pairs, ("regions", "subscribers", "inversions", "first"))
-    yield from _load(found, tables)
+    yield from _load(analysis, tables)
     yield "<h3>Put aside</h3>"
-    rows = [{**each, "examples": ", ".join(map(str, each["examples"]))} for each in found.quarantine.as_dicts()]
+    rows = [{**each, "examples": ", ".join(map(str, each["examples"]))} for each in analysis.quarantine.as_dicts()]
     yield (
         tables.table("What was left out, and why", rows, ("what", "reason", "count", "examples"))
         if rows
         else "<p>Nothing.</p>"
     )
-    yield "".join(f"<p>Note: {text_of(note)}.</p>" for note in found.notes)
+    yield "".join(f"<p>Note: {text_of(note)}.</p>" for note in analysis.notes)
 
 
-def _worst(found: Analysis) -> Iterator[str]:
+def _worst(analysis: Analysis) -> Iterator[str]:
     """Name the worst servers in a sentence, with their delays."""
-    if found.stretch() is None:
+    if analysis.stretch() is None:
         yield "<p>How long the direct way would have taken is not known, so here is what deliveries took.</p>"
-        slow = sorted(found.tables["subscriber_delays"], key=lambda row: -row["delay_ms"])[:WORST_NAMED]
+        slow = sorted(analysis.tables["subscriber_delays"], key=lambda row: -row["delay_ms"])[:WORST_NAMED]
         said = [f"{text_of(row['subscriber'])} ({duration_text(row['delay_ms'])} on average)" for row in slow]
     else:
         yield (
             "<p>Each bar is a game server: how many times longer its events took than the direct way from their "
             "publisher. Long bars are players who notice.</p>"
         )
-        worst = sorted(found.tables["by_destination"], key=lambda row: -row["stretch"])[:WORST_NAMED]
+        worst = sorted(analysis.tables["by_destination"], key=lambda row: -row["stretch"])[:WORST_NAMED]
         said = [
             f"{text_of(row['subscriber'])} ({duration_text(row['delay_ms'])} on average, where the direct way takes "
             f"{duration_text(row['direct_ms'])})"
@@ -89,8 +89,8 @@ def _worst(found: Analysis) -> Iterator[str]:
         yield f"<p>Farthest off: {', '.join(said)}.</p>"
 
 
-def _order(found: Analysis) -> Iterator[str]:
-    audit = found.audit
+def _order(analysis: Analysis) -> Iterator[str]:
+    audit = analysis.audit
     if audit.fine:
         held = "As far as it was recorded, yes" if audit.unknown else "Yes"
         yield (
@@ -122,8 +122,8 @@ def _checks(audit: Audit) -> Iterator[dict[str, Any]]:
         yield {"promise": promise, "violations": "not known" if violations is None else f"{violations:,}"}
 
 
-def _delays(found: Analysis) -> Iterator[str]:
-    percentiles = delay_percentiles(found)
+def _delays(analysis: Analysis) -> Iterator[str]:
+    percentiles = delay_percentiles(analysis)
     if not percentiles:
         yield "<p>No delivery has times.</p>"
         return
@@ -132,36 +132,36 @@ def _delays(found: Analysis) -> Iterator[str]:
         f"<p>From publish to delivery, half of the events took {said['p50']} or less, 95% took {said['p95']} or less, "
         f"and 99% took {said['p99']} or less. A server's own events are not counted.</p>"
     )
-    if found.stretch() is not None:
-        yield "<p>The mean by server, slowest first:</p>" + server_delays_chart(found)
+    if analysis.stretch() is not None:
+        yield "<p>The mean by server, slowest first:</p>" + server_delays_chart(analysis)
 
 
-def _advice(found: Analysis, tables: Tables) -> Iterator[str]:
-    if not found.advice:
+def _advice(analysis: Analysis, tables: Tables) -> Iterator[str]:
+    if not analysis.advice:
         yield "<p>Nothing stands out.</p>"
         return
-    rows = [{"do": each.do, "regions": each.named, "because": each.because} for each in found.advice]
+    rows = [{"do": each.do, "regions": each.named, "because": each.because} for each in analysis.advice]
     yield tables.table("Advice", rows, ("do", "regions", "because"))
 
 
-def _stretch(found: Analysis, tables: Tables) -> Iterator[str]:
-    if found.tables["by_destination"]:
-        yield "<h3>Latency stretch</h3>" + stretch_chart(found)
-    if rows := found.tables["by_path_nodes"]:
+def _stretch(analysis: Analysis, tables: Tables) -> Iterator[str]:
+    if analysis.tables["by_destination"]:
+        yield "<h3>Latency stretch</h3>" + stretch_chart(analysis)
+    if rows := analysis.tables["by_path_nodes"]:
         columns = ["nodes", "deliveries", "delay_ms", "direct_ms", "stretch"]
         yield tables.table("Stretch by length of the path", rows, columns)
-    if found.tables["by_region"]:
-        worst = sorted(found.tables["by_region"], key=lambda row: -row["stretch"])
+    if analysis.tables["by_region"]:
+        worst = sorted(analysis.tables["by_region"], key=lambda row: -row["stretch"])
         columns = ["region", "deliveries", "delay_ms", "direct_ms", "stretch", "uncertainty"]
         yield tables.table("Stretch by region, worst first", worst, columns)
         columns = ["publisher", "subscriber", "deliveries", "delay_ms", "direct_ms", "stretch"]
-        yield tables.table("Stretch by publisher and destination, worst first", found.tables["by_pair"], columns)
-    if found.left_out:
-        yield f"<p>Left out of the stretch: {html.escape(_listed(found.left_out))}.</p>"
+        yield tables.table("Stretch by publisher and destination, worst first", analysis.tables["by_pair"], columns)
+    if analysis.left_out:
+        yield f"<p>Left out of the stretch: {html.escape(_listed(analysis.left_out))}.</p>"
 
 
-def _load(found: Analysis, tables: Tables) -> Iterator[str]:
-    load = found.load
+def _load(analysis: Analysis, tables: Tables) -> Iterator[str]:
+    load = analysis.load
     yield "<h3>Load</h3>"
     if load.nodes:
         yield "<p>The rule: no node carries more than the busiest subscriber receives, so no ratio is above 1.</p>"
@@ -180,15 +180,15 @@ def _load(found: Analysis, tables: Tables) -> Iterator[str]:
 
 
 def _counts(audit: Audit) -> dict[str, Any]:
-    found: dict[str, Any] = {
+    counts: dict[str, Any] = {
         name: value for name, value in audit.as_dict().items() if isinstance(value, int) or value is None
     }
     if audit.stamps is not None:
         stamps = audit.stamps.as_dict().items()
-        found |= {f"stamps: {name}": value for name, value in stamps if name != "first"}
+        counts |= {f"stamps: {name}": value for name, value in stamps if name != "first"}
         if audit.stamps.first is not None:
-            found["stamps: the first"] = audit.stamps.first
-    return {name: "not known" if value is None else value for name, value in found.items() if name != "first"}
+            counts["stamps: the first"] = audit.stamps.first
+    return {name: "not known" if value is None else value for name, value in counts.items() if name != "first"}
 
 
 def _listed(counts: Mapping[str, int]) -> str:

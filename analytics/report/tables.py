@@ -30,23 +30,23 @@ _HEADS = {
 }
 
 
-def write_tables(directory: Path, found: Analysis) -> list[Path]:
+def write_tables(directory: Path, analysis: Analysis) -> list[Path]:
     """Write the tables as CSV; membership.csv and rates.csv are inputs of `gamecast plan`."""
     tables: dict[str, Rows] = {
-        **{f"stretch_{name}": rows for name, rows in found.tables.items() if name.startswith("by_")},
-        "delays": found.tables["delays"],
-        "stages": found.tables["stages"],
-        **{name: rows for name, rows in found.tables.items() if name.startswith("timeline")},
-        "regions": found.load.regions,
-        "subscribers": found.load.subscribers,
-        "nodes": found.load.nodes,
-        "order_by_region_pairs": list(region_pairs(found)),
-        "advice": [{**each.as_dict(), "regions": " ".join(each.regions)} for each in found.advice],
+        **{f"stretch_{name}": rows for name, rows in analysis.tables.items() if name.startswith("by_")},
+        "delays": analysis.tables["delays"],
+        "stages": analysis.tables["stages"],
+        **{name: rows for name, rows in analysis.tables.items() if name.startswith("timeline")},
+        "regions": analysis.load.regions,
+        "subscribers": analysis.load.subscribers,
+        "nodes": analysis.load.nodes,
+        "order_by_region_pairs": list(region_pairs(analysis)),
+        "advice": [{**each.as_dict(), "regions": " ".join(each.regions)} for each in analysis.advice],
         "quarantine": [
-            {**each, "examples": " ".join(map(str, each["examples"]))} for each in found.quarantine.as_dicts()
+            {**each, "examples": " ".join(map(str, each["examples"]))} for each in analysis.quarantine.as_dicts()
         ],
-        "membership": [{"subscriber": who, "region": region} for who, region in found.membership],
-        "rates": [{"region": row["region"], "rate": row["events_per_s"] or 0.0} for row in found.load.regions],
+        "membership": [{"subscriber": who, "region": region} for who, region in analysis.membership],
+        "rates": [{"region": row["region"], "rate": row["events_per_s"] or 0.0} for row in analysis.load.regions],
     }
     written = []
     for name, rows in tables.items():
@@ -63,9 +63,9 @@ def write_tables(directory: Path, found: Analysis) -> list[Path]:
     return written
 
 
-def region_pairs(found: Analysis) -> Iterator[dict[str, Any]]:
+def region_pairs(analysis: Analysis) -> Iterator[dict[str, Any]]:
     """Return rows of the pairs of regions whose order was compared."""
-    for pair in found.audit.order.pairs:
+    for pair in analysis.audit.order.pairs:
         first = pair.first.describe() if pair.first is not None else ""
         yield {
             "regions": " – ".join(pair.regions),

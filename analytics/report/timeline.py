@@ -52,9 +52,9 @@ class Timeline:
         return (time - self.points[0].time).total_seconds() / 60
 
 
-def timeline_of(found: Analysis) -> Timeline | None:
+def timeline_of(analysis: Analysis) -> Timeline | None:
     """Return the session over time; None if it is not known, or as short as one minute."""
-    rows = [(time, row) for row in found.tables.get("timeline", ()) if (time := _time(row["minute"])) is not None]
+    rows = [(time, row) for row in analysis.tables.get("timeline", ()) if (time := _time(row["minute"])) is not None]
     if len(rows) < 2:
         return None
     rows.sort(key=lambda each: each[0])
@@ -67,9 +67,9 @@ def timeline_of(found: Analysis) -> Timeline | None:
     return Timeline([_point(each) for each in pooled.values()], minutes)
 
 
-def timeline_figure(found: Analysis) -> str:
+def timeline_figure(analysis: Analysis) -> str:
     """Return the picture with its legend; nothing if the session over time is not known."""
-    timeline = timeline_of(found)
+    timeline = timeline_of(analysis)
     if timeline is None:
         return ""
     x = timeline.x
@@ -85,9 +85,9 @@ def timeline_figure(found: Analysis) -> str:
     contents += hover_bands(
         [(timeline.at(point.time) - timeline.minutes / 2, _hover(point)) for point in timeline.points], x, bottom
     )
-    contents += "".join(_marks(timeline, x)) + "".join(_turn_lines(found, timeline, x, bottom))
-    chart = drawing(contents, bottom + 34, _label(timeline, found), kind="plot")
-    return f"<figure>{_legend(timeline)}{chart}{_caption(timeline, found)}</figure>"
+    contents += "".join(_marks(timeline, x)) + "".join(_turn_lines(analysis, timeline, x, bottom))
+    chart = drawing(contents, bottom + 34, _label(timeline, analysis), kind="plot")
+    return f"<figure>{_legend(timeline)}{chart}{_caption(timeline, analysis)}</figure>"
 
 
 def _time(text: Any) -> datetime | None:
@@ -138,8 +138,8 @@ def _marks(timeline: Timeline, x: Axis) -> Iterator[str]:
                 yield f'<circle class="{name}" cx="{at}" cy="{height}" r="3.5">{text}</circle>'
 
 
-def _turn_lines(found: Analysis, timeline: Timeline, x: Axis, bottom: float) -> Iterator[str]:
-    for number, turn in enumerate(found.turns, start=1):
+def _turn_lines(analysis: Analysis, timeline: Timeline, x: Axis, bottom: float) -> Iterator[str]:
+    for number, turn in enumerate(analysis.turns, start=1):
         if (time := _time(turn.minute)) is None:
             continue
         at = percent(x, timeline.at(time))
@@ -157,7 +157,7 @@ def _hover(point: Point) -> str:
     return f"{point.time:%d %b %H:%M}: {', '.join(delays)}; {rest}; joins {point.joins:,}, gaps {point.gaps:,}"
 
 
-def _label(timeline: Timeline, found: Analysis) -> str:
+def _label(timeline: Timeline, analysis: Analysis) -> str:
     points = timeline.points
     highest = max(
         (point for point in points if point.percentiles["p99_ms"] is not None),
@@ -170,7 +170,7 @@ def _label(timeline: Timeline, found: Analysis) -> str:
     busiest = max(points, key=lambda point: point.events_per_s)
     said += f"; {number_text(busiest.events_per_s)} events/s at most, at {busiest.time:%H:%M}"
     joins, gaps = sum(point.joins for point in points), sum(point.gaps for point in points)
-    return said + f"; {joins:,} joins, {gaps:,} gaps, {len(found.turns):,} turns"
+    return said + f"; {joins:,} joins, {gaps:,} gaps, {len(analysis.turns):,} turns"
 
 
 def _legend(timeline: Timeline) -> str:
@@ -187,11 +187,11 @@ def _legend(timeline: Timeline) -> str:
     return f'<ul class="legend">{"".join(shown)}</ul>'
 
 
-def _caption(timeline: Timeline, found: Analysis) -> str:
+def _caption(timeline: Timeline, analysis: Analysis) -> str:
     first, last = timeline.points[0].time, timeline.points[-1].time
     said = [f"From {first:%d %b %Y, %H:%M} to {last:%d %b, %H:%M}."]
     if timeline.minutes > 1:
         said.append(f"Each point is {timeline.minutes} minutes, with the highest percentiles of them.")
-    if found.turns:
+    if analysis.turns:
         said.append("The numbered lines are the turns at the top of the page.")
     return f"<figcaption>{html.escape(' '.join(said))}</figcaption>"

@@ -148,21 +148,21 @@ def offsets_from(host: str, offsets: Iterable[ClockOffset], at_ns: int | None = 
             known = nearest.get((each.origin, each.target))
             if known is None or at_ns is None or _distance(each, at_ns) <= _distance(known, at_ns):
                 nearest[each.origin, each.target] = each
-    found = {host: ClockOffset(host, host, at_ns or 0, at_ns or 0, 0.0, 0.0, 0)}
+    offset_of = {host: ClockOffset(host, host, at_ns or 0, at_ns or 0, 0.0, 0.0, 0)}
     heap = [(each.uncertainty_ns, each.offset_ns, other, each) for (one, other), each in nearest.items() if one == host]
     heapq.heapify(heap)
     while heap:
         uncertainty, offset_ns, reached, way = heapq.heappop(heap)
-        if reached in found:
+        if reached in offset_of:
             continue
-        found[reached] = ClockOffset(
+        offset_of[reached] = ClockOffset(
             host, reached, way.begins_at_ns, way.ends_at_ns, offset_ns, uncertainty, way.probes, way.after_step
         )
         for (one, other), each in nearest.items():
-            if one == reached and other not in found:
+            if one == reached and other not in offset_of:
                 entry = (uncertainty + each.uncertainty_ns, offset_ns + each.offset_ns, other, each)
                 heapq.heappush(heap, entry)
-    return found
+    return offset_of
 
 
 def _is_possible(sent: Any, reached: Any, answered: Any, returned: Any) -> Any:

@@ -105,9 +105,9 @@ def _write(source: Stored, finding: Finding, draft: Path, on_progress: OnProgres
     usable = finding.usable
     session = usable[0].session
     done = Compaction(session)
-    found, left_out = source.listing(everywhere=True)
+    inputs, left_out = source.listing(everywhere=True)
     done.left_out.update(left_out)
-    allowance = Allowance(source, found, times=PARQUET_TIMES)
+    allowance = Allowance(source, inputs, times=PARQUET_TIMES)
     taken = {each.file.name for each in usable}
     groups: dict[tuple[str, str], list[Stored]] = {}
     for each in usable:
@@ -120,7 +120,7 @@ def _write(source: Stored, finding: Finding, draft: Path, on_progress: OnProgres
         done.files_after += len(gathered.files)
         done.rows += gathered.rows
         on_progress(done.files_before, len(usable))
-    for file in found:
+    for file in inputs:
         if file.name in finding.copies:
             done.left_out[file.name] = finding.copies[file.name]
         elif file.parts_in(source) == (SESSION_FILE,):
@@ -217,11 +217,11 @@ def _rows_of(file: Stored, schema: pa.Schema) -> pa.Table | None:
 
     try:
         with file.open() as stream:
-            found = pq.ParquetFile(stream).read()
+            rows = pq.ParquetFile(stream).read()
         columns = [
-            found[column.name].cast(column.type)
-            if column.name in found.column_names
-            else pa.nulls(found.num_rows, column.type)
+            rows[column.name].cast(column.type)
+            if column.name in rows.column_names
+            else pa.nulls(rows.num_rows, column.type)
             for column in schema
         ]
         return pa.table(columns, schema=schema)

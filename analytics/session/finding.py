@@ -156,7 +156,7 @@ class Finding:
 
     def _candidates(self, directory: Stored, session: str) -> list[tuple[str, Stored]]:
         """Return the finished files of tables, and each one's table."""
-        found = []
+        candidates = []
         files, left_out = directory.listing(everywhere=True)
         self._left_out(directory, left_out)
         for file in files:
@@ -170,8 +170,8 @@ class Finding:
             elif not place[-1].endswith(FILE_SUFFIX) or place[0] not in TABLE_OF:
                 self._aside(file, "not of a recorded session")
             else:
-                found.append((place[0], file))
-        return found
+                candidates.append((place[0], file))
+        return candidates
 
     def _left_out(self, folder: Stored, left_out: Mapping[str, str]) -> None:
         for name, reason in left_out.items():
@@ -355,17 +355,17 @@ def _wrong_columns(schema: pa.Schema, table: str) -> list[str]:
     return wrong
 
 
-def _is_like(found: pa.DataType, kind: pa.DataType) -> bool:
+def _is_like(actual: pa.DataType, kind: pa.DataType) -> bool:
     """Return whether a type is the one wanted, whatever the items of lists are called."""
     import pyarrow as pa
 
     if pa.types.is_list(kind):
-        return pa.types.is_list(found) and _is_like(found.value_type, kind.value_type)
+        return pa.types.is_list(actual) and _is_like(actual.value_type, kind.value_type)
     if pa.types.is_struct(kind):
-        if not pa.types.is_struct(found) or {each.name for each in found} != {each.name for each in kind}:
+        if not pa.types.is_struct(actual) or {each.name for each in actual} != {each.name for each in kind}:
             return False
-        return all(_is_like(found.field(each.name).type, each.type) for each in kind)
-    return bool(found == kind)
+        return all(_is_like(actual.field(each.name).type, each.type) for each in kind)
+    return bool(actual == kind)
 
 
 def _unzips(file: Stored) -> bool:

@@ -40,7 +40,7 @@ class Found:
 class LocalListing:
     """The content of a folder. ``left_out``: what is neither a regular file nor a folder → why it is not read."""
 
-    found: list[Found] = field(default_factory=list)
+    content: list[Found] = field(default_factory=list)
     left_out: dict[str, str] = field(default_factory=dict)
 
 
@@ -67,12 +67,12 @@ def list_local(folder: str | Path, *, everywhere: bool = False) -> LocalListing:
                     if status.st_nlink > 1:
                         linked.add((status.st_dev, status.st_ino))
                     on_disk = 0 if again else min(status.st_size, max(status.st_blocks * 512, INLINE_BYTES))
-                    listing.found.append(Found(entry.path, False, status.st_size, on_disk))
+                    listing.content.append(Found(entry.path, False, status.st_size, on_disk))
                 elif everywhere:
                     waiting.append(entry.path)
                 else:
-                    listing.found.append(Found(entry.path, is_folder=True))
-    listing.found.sort(key=lambda each: each.file)
+                    listing.content.append(Found(entry.path, is_folder=True))
+    listing.content.sort(key=lambda each: each.file)
     return listing
 
 

@@ -38,12 +38,12 @@ def read_session(directory: Path) -> Session:
     """Read the description; raises `InvalidInput` if it is missing, invalid or of an unsupported version."""
     file = directory / SESSION_FILE
     try:
-        found: Any = orjson.loads(read_regular(file))
+        document: Any = orjson.loads(read_regular(file))
     except FileNotFoundError:
         raise InvalidInput(f"{directory} is not a recorded session: it has no {SESSION_FILE}") from None
     except (OSError, ValueError) as error:
         raise InvalidInput(f"{file} cannot be read: {error}") from error
-    match found:
+    match document:
         case {
             "schema": int(schema),
             "session": str(session),

@@ -40,10 +40,10 @@ def read_session_rates(directory: Path) -> dict[str, float]:
             rows = ds.dataset([file.place for file in files], table.arrow_schema()).to_table(
                 list(stored_names(table, columns))
             )
-            found = spread_arrow(rows, table)
+            spread = spread_arrow(rows, table)
         except (pa.ArrowException, OSError, ValueError) as error:
             raise InvalidInput(f"{directory}: a file of {table.name} cannot be read: {error}") from error
-        return found if len(found) else None
+        return spread if len(spread) else None
 
     rows = read(PUBLISHES, "region", "sequence", "published_at_ns")
     if rows is not None:

@@ -67,17 +67,17 @@ def read_sources(spark: SparkSession, sources: Iterable[str | Path]) -> Sources:
     Raises `InvalidInput` for missing files, and if no delivery is left to analyse; `StorageUnavailable`.
     """
     quarantine = Quarantine()
-    found = Finding(quarantine)
+    finding = Finding(quarantine)
     for source in dict.fromkeys(map(str, sources)):
-        found.take(stored(source))
-    found.check_whole()
+        finding.take(stored(source))
+    finding.check_whole()
     rows: dict[str, int] = {}
     by_table: dict[tuple[str, str], list[Stored]] = {}
-    for usable in sorted(found.usable, key=lambda each: (each.session, each.table)):
+    for usable in sorted(finding.usable, key=lambda each: (each.session, each.table)):
         rows[usable.table] = rows.get(usable.table, 0) + usable.events
         by_table.setdefault((usable.session, usable.table), []).append(usable.file)
     files: dict[tuple[str, str], Sequence[Stored]] = {}
-    allowance = Allowance("the sessions", (each.file for each in found.usable), times=PARQUET_TIMES)
+    allowance = Allowance("the sessions", (each.file for each in finding.usable), times=PARQUET_TIMES)
     for (session, name), small in by_table.items():
         files[session, name] = small
         if _must_gather(spark, small):
@@ -88,9 +88,9 @@ def read_sources(spark: SparkSession, sources: Iterable[str | Path]) -> Sources:
     for (session, name), each in files.items():
         if each:
             tables[name].append(_read(spark, session, name, each))
-    if found.logs:
+    if finding.logs:
         deliveries, stays = read_logs(
-            spark, [each.for_spark for each in _logs_for_spark(spark, found.logs)], quarantine
+            spark, [each.for_spark for each in _logs_for_spark(spark, finding.logs)], quarantine
         )
         tables["deliveries"].append(deliveries.withColumn("session", fn.lit(LOGS_SESSION)))
         tables["stays"].append(stays.withColumn("session", fn.lit(LOGS_SESSION)))
@@ -100,10 +100,10 @@ def read_sources(spark: SparkSession, sources: Iterable[str | Path]) -> Sources:
     read = Sources(
         {table.name: union_of(spark, table.name, tables[table.name]) for table in TABLES},
         rows,
-        found.sessions,
+        finding.sessions,
         quarantine,
-        bool(found.logs),
-        found.unfinished,
+        bool(finding.logs),
+        finding.unfinished,
         files,
     )
     return without_damaged(spark, read, _short(read))
@@ -125,8 +125,8 @@ def _short(sources: Sources) -> list[str]:
     ]
     united = reduce(DataFrame.unionAll, parts).groupBy("table")
     counted = united.agg(fn.count("*").alias("rows"), fn.sum("hash")).collect()
-    found = {row["table"]: row["rows"] for row in counted}
-    return [name for name in others if found.get(name, 0) < sources.rows[name]]
+    counts = {row["table"]: row["rows"] for row in counted}
+    return [name for name in others if counts.get(name, 0) < sources.rows[name]]
 
 
 def without_damaged(spark: SparkSession, sources: Sources, tables: Sequence[str]) -> Sources:

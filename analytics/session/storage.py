@@ -104,9 +104,9 @@ class Stored:
         if self.is_local:
             local = _asked(self, lambda: list_local(self.place, everywhere=everywhere))
             start = len(self.place.rstrip("/")) + 1
-            return Listing([self._local(each, each.file[start:]) for each in local.found], local.left_out)
+            return Listing([self._local(each, each.file[start:]) for each in local.content], local.left_out)
         selector = fs.FileSelector(self.place, recursive=everywhere)
-        found: list[Stored] = []
+        content: list[Stored] = []
         left_out: dict[str, str] = {}
         for info in sorted(_asked(self, lambda: self.system.get_file_info(selector)), key=lambda each: each.path):
             inner = self._inner(info)
@@ -116,8 +116,8 @@ class Stored:
             elif not inner.exists:
                 left_out[inner.name] = "not a regular file: only regular files are read"
             elif inner.is_file or not everywhere:
-                found.append(inner)
-        return Listing(found, left_out)
+                content.append(inner)
+        return Listing(content, left_out)
 
     def parts_in(self, folder: Stored) -> tuple[str, ...]:
         """Return the parts of its name below a folder."""
@@ -134,12 +134,12 @@ class Stored:
             stream.download(str(file))
         return stored(str(file))
 
-    def _local(self, found: Found | None, inner: str) -> Stored:
+    def _local(self, entry: Found | None, inner: str) -> Stored:
         place = f"{self.place.rstrip('/')}/{inner}"
-        if found is None:
+        if entry is None:
             return Stored(place, place, self.system, is_file=False, is_folder=False)
-        is_file, is_folder = not found.is_folder, found.is_folder
-        return Stored(place, place, self.system, is_file, is_folder, found.size, found.disk_bytes)
+        is_file, is_folder = not entry.is_folder, entry.is_folder
+        return Stored(place, place, self.system, is_file, is_folder, entry.size, entry.disk_bytes)
 
     def _inner(self, info: fs.FileInfo) -> Stored:
         name = f"{self.name.rstrip('/')}/{info.path[len(self.place.rstrip('/')) + 1 :]}"
@@ -152,7 +152,7 @@ class Stored:
 class Listing(NamedTuple):
     """What is in a folder. ``left_out``: name → why it is not read, of what is neither a regular file nor a folder."""
 
-    found: Sequence[Stored]
+    content: Sequence[Stored]
     left_out: Mapping[str, str]
 
 
@@ -192,7 +192,7 @@ def side_by_side(work: Callable[[In], Out], items: Sequence[In], *, far: bool) -
 def _of(name: str, info: fs.FileInfo, system: fs.FileSystem) -> Stored:
     from pyarrow import fs
 
-    found = Stored(
+    place = Stored(
         name,
         info.path,
         system,
@@ -200,7 +200,7 @@ def _of(name: str, info: fs.FileInfo, system: fs.FileSystem) -> Stored:
         is_folder=info.type == fs.FileType.Directory,
     )
     size = info.size or 0
-    return replace(found, size=size, disk_bytes=size) if found.is_file else found
+    return replace(place, size=size, disk_bytes=size) if place.is_file else place
 
 
 def _system_of(url: str, scheme: str) -> tuple[fs.FileSystem, str]:

@@ -260,10 +260,10 @@ def _tamper(
         event[[at, at + 1]] = event[[at + 1, at]]
         return event, subscriber, (int(subscriber[at]), int(event[at]), int(event[at + 1]))
     # Not a subscriber's first or last: an event before all its known deliveries is not a loss.
-    found = int(subscriber[at]), int(event[at])
+    culprit = int(subscriber[at]), int(event[at])
     if fault == "duplicate":
-        return np.insert(event, at, event[at]), np.insert(subscriber, at, subscriber[at]), found
-    return np.delete(event, at), np.delete(subscriber, at), found
+        return np.insert(event, at, event[at]), np.insert(subscriber, at, subscriber[at]), culprit
+    return np.delete(event, at), np.delete(subscriber, at), culprit
 
 
 def _ring(at_ns: int) -> tuple[list[Row], list[Row]]:
@@ -290,15 +290,15 @@ def _answer(at_ns: int) -> tuple[list[Row], list[Row]]:
 
 
 def _publish(publisher: str, region: str, at_ns: int) -> Row:
-    found = {"publisher": publisher, "host": publisher, "region": region, "epoch": 1, "sequence": 1, "bytes": 190}
-    return {**found, "published_at_ns": at_ns, "acknowledged_at_ns": at_ns + 1_500_000, "outcome": "acknowledged"}
+    row = {"publisher": publisher, "host": publisher, "region": region, "epoch": 1, "sequence": 1, "bytes": 190}
+    return {**row, "published_at_ns": at_ns, "acknowledged_at_ns": at_ns + 1_500_000, "outcome": "acknowledged"}
 
 
 def _delivery(subscriber: str, index: int, region: str, publisher: str, at_ns: int, *, late_ms: int) -> Row:
-    found = {"subscriber": subscriber, "host": subscriber, "index": index, "region": region, "publisher": publisher}
+    row = {"subscriber": subscriber, "host": subscriber, "index": index, "region": region, "publisher": publisher}
     there_ns = at_ns + late_ms * 1_000_000
     times = {"sent_at_ns": at_ns, "received_at_ns": there_ns, "delivered_at_ns": there_ns}
-    return {**found, "epoch": 1, "sequence": 1, **times}
+    return {**row, "epoch": 1, "sequence": 1, **times}
 
 
 def _names(names: Sequence[str], numbers: IntArray) -> pa.Array:

@@ -235,8 +235,8 @@ class _Table:
 def _check_header(file: Path, header: Sequence[str], required: Sequence[str]) -> None:
     absent = [name for name in required if name not in header]
     if absent:
-        found = ", ".join(header) or "nothing"
-        raise InvalidInput(f"{file}, line 1: the header needs the columns {', '.join(absent)}, and has {found}")
+        present = ", ".join(header) or "nothing"
+        raise InvalidInput(f"{file}, line 1: the header needs the columns {', '.join(absent)}, and has {present}")
     twice = {name for name in header if header.count(name) > 1}
     if twice:
         raise InvalidInput(f"{file}, line 1: the header has the columns {', '.join(sorted(twice))} twice")

@@ -46,8 +46,8 @@ def new_process() -> str:
 
 def owner_of(channel: str) -> str | None:
     """Return the process that a channel is of, None if it is no channel of one process."""
-    found = _OWNER.search(channel)
-    return found[1] if found is not None else None
+    match = _OWNER.search(channel)
+    return match[1] if match is not None else None
 
 
 @dataclass(slots=True)
@@ -159,11 +159,11 @@ class Hub:
         if owner is not None and owner != self.process:
             await self._ask(owner, "add", group, channel)
             return
-        async with self._locked(group) as found:
-            if not found.is_joined:
-                await self._client.subscribe(found.region)
-                found.is_joined = True
-            found.members[channel] = time.monotonic() + self._group_expiry_s
+        async with self._locked(group) as entry:
+            if not entry.is_joined:
+                await self._client.subscribe(entry.region)
+                entry.is_joined = True
+            entry.members[channel] = time.monotonic() + self._group_expiry_s
 
     async def discard(self, group: str, channel: str) -> None:
         """Remove a channel from a group."""
@@ -171,8 +171,8 @@ class Hub:
         if owner is not None and owner != self.process:
             await self._ask(owner, "discard", group, channel)
         elif group in self._groups:
-            async with self._locked(group) as found:
-                found.members.pop(channel, None)
+            async with self._locked(group) as entry:
+                entry.members.pop(channel, None)
 
     async def join_queue(self, channel: str) -> None:
         """Return when the messages of a general channel can be claimed here."""
@@ -185,8 +185,8 @@ class Hub:
     async def flush(self) -> None:
         """Remove the groups and messages of this process, and the messages of general channels that it knows."""
         for group in [*self._groups]:
-            async with self._locked(group) as found:
-                found.members.clear()
+            async with self._locked(group) as entry:
+                entry.members.clear()
         for queue in [*self._queues.values()]:
             await queue.clear()
         self.mailboxes.clear()
@@ -213,20 +213,20 @@ class Hub:
     @asynccontextmanager
     async def _locked(self, group: str) -> AsyncIterator[_Group]:
         """Have a group for oneself; follow its region no more if it has no channels afterwards."""
-        found = self._groups.setdefault(group, _Group(self._group_region(group)))
-        found.users += 1
+        entry = self._groups.setdefault(group, _Group(self._group_region(group)))
+        entry.users += 1
         try:
-            async with found.lock:
+            async with entry.lock:
                 try:
-                    yield found
+                    yield entry
                 finally:
-                    if not found.members and found.users == 1:
+                    if not entry.members and entry.users == 1:
                         with suppress(GamecastError):
-                            await self._client.unsubscribe(found.region)
-                        found.is_joined = False
+                            await self._client.unsubscribe(entry.region)
+                        entry.is_joined = False
         finally:
-            found.users -= 1
-            if not found.users and not found.members:
+            entry.users -= 1
+            if not entry.users and not entry.members:
                 self._groups.pop(group, None)
 
     async def _deliver(self) -> None:
@@ -265,20 +265,20 @@ class Hub:
             self._all_landed.set()
 
     def _fan_out(self, group: str, data: Any) -> None:
-        found = self._groups.get(group)
-        if found is None:
+        entry = self._groups.get(group)
+        if entry is None:
             return
         now = time.monotonic()
-        for channel in [channel for channel, ends in found.members.items() if ends <= now]:
-            del found.members[channel]
+        for channel in [channel for channel, ends in entry.members.items() if ends <= now]:
+            del entry.members[channel]
         full = 0
-        for channel in found.members:
+        for channel in entry.members:
             if owner_of(channel) is None:
                 self._start(self._send_to_queue(channel, data))
             elif not self.mailboxes.put(channel, data):
                 full += 1
         if full:
-            logger.info("%d of %d channels over capacity in group %s", full, len(found.members), group)
+            logger.info("%d of %d channels over capacity in group %s", full, len(entry.members), group)
 
     def _take_in(self, kind: str, *told: Any) -> None:
         """Act on what another process, or this one, has sent to this process."""
@@ -328,10 +328,10 @@ class Hub:
             now = time.monotonic()
             with suppress(GamecastError):
                 for group in [
-                    name for name, found in self._groups.items() if min(found.members.values(), default=now) <= now
+                    name for name, entry in self._groups.items() if min(entry.members.values(), default=now) <= now
                 ]:
-                    async with self._locked(group) as found:
-                        found.members = {channel: ends for channel, ends in found.members.items() if ends > now}
+                    async with self._locked(group) as entry:
+                        entry.members = {channel: ends for channel, ends in entry.members.items() if ends > now}
                 for channel, queue in [*self._queues.items()]:
                     await queue.forget_expired()
                     if queue.is_idle():

@@ -136,8 +136,8 @@ class GamecastChannelLayer(BaseChannelLayer):  # type: ignore[misc]  # Channels 
 
     def deserialize(self, message: bytes) -> dict[str, Any]:
         """Return the message that `serialize` was given."""
-        found: dict[str, Any] = msgpack.unpackb(message, strict_map_key=False)
-        return found
+        unpacked: dict[str, Any] = msgpack.unpackb(message, strict_map_key=False)
+        return unpacked
 
     def _lost_message(self, group: str, reason: str) -> bytes:
         return self.serialize({"type": self.lost, "group": group, "reason": reason})

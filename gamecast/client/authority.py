@@ -268,6 +268,7 @@ class Authority:
             raise _conflict(self.region, self._key, self._ended.position, str(self._ended))
 
     def _note(self, lost: Conflict) -> None:
+        """Count the region as lost to its next owner, if it is the owner's key that another one has set."""
         if (lost.region, lost.key) == (self.region, self._key):
             self._ended = lost
 

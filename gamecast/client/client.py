@@ -533,10 +533,10 @@ class Client:
         the events meanwhile: another task, as a rule. Raises `UsageError` for what is no position, and for a region
         that is not subscribed to, or is given up meanwhile; `NotConnected` when the connection closes.
         """
-        found = parse_position(position)
-        if found is None:
+        parsed = parse_position(position)
+        if parsed is None:
             raise UsageError(f"caught_up waits for a position like '3-120', not {position!r}")
-        await self._pulling().caught_up(region, found)
+        await self._pulling().caught_up(region, parsed)
 
     def batches(self) -> Batches:
         """Iterate over lists of events, as they become deliverable: the fastest way to take many."""

@@ -101,6 +101,7 @@ class EventDecoder:
         return max((self._passed.get(region, _NOWHERE), *((epoch, last) for epoch, _, last in places)))
 
     def _note(self, region: str, epoch: int, first: int, last: int) -> None:
+        """Keep where events of a region were decoded, once `keep_places` was called."""
         if self._places is not None:
             places = self._places.get(region)
             if places is None:
@@ -263,10 +264,10 @@ class EventDecoder:
         for event in events:
             places = {region: (event.epoch, number) for region, number in event.parts if region != event.region}
             # A region in which it is behind what was delivered has announced it as missing.
-            found = event.within([each for each, at in places.items() if at > self._passed.get(each, _NOWHERE)])
-            if found is not None:
+            part = event.within([each for each, at in places.items() if at > self._passed.get(each, _NOWHERE)])
+            if part is not None:
                 self._had.keep(event.region, (event.epoch, event.sequence))
-                yield found
+                yield part
 
     def watch(self, regions: Iterable[str], *, partly: bool) -> None:
         """Deliver who arrives in some regions, and who leaves; ``partly``: who is there already will not be known."""

@@ -219,7 +219,7 @@ class History:
 
     async def _spoken(self, ranges: Mapping[str, tuple[Position, int | None]], plans: Mapping[str, Plan]) -> set[str]:
         """Return the regions that have events. ``ranges``: region → (after, up to which region sequence; None: all)."""
-        found: set[str] = set()
+        spoken: set[str] = set()
         wanted = {region: after for region, (after, last) in ranges.items() if last is None or after[1] < last}
         while wanted:
             after: dict[str, Position] = {}
@@ -227,13 +227,13 @@ class History:
                 last = ranges[frame.region][1]
                 meta = parse_meta(frame.meta)
                 if meta.kind in CARRIES_EVENTS and (last is None or frame.last <= last):
-                    found.add(frame.region)
+                    spoken.add(frame.region)
                 elif meta.kind != FrameKind.TICK and (last is None or frame.last < last):
                     after[frame.region] = frame.epoch, frame.last
                 else:
                     after.pop(frame.region, None)
-            wanted = {region: position for region, position in after.items() if region not in found}
-        return found
+            wanted = {region: position for region, position in after.items() if region not in spoken}
+        return spoken
 
     async def _begin(self) -> tuple[list[Ready | Missing], deque[tuple[Replay, Mapping[str, Plan]]]]:
         plans = [self._plan] if self._is_recent() else await _patiently(self._plans)
@@ -277,11 +277,11 @@ class History:
         while True:
             ending = self._ending()  # before the read, so that all of every epoch that has ended by now can be read
             frames += await self._read(left, plans)
-            found = {frame.region for frame in frames}
+            arrived = {frame.region for frame in frames}
             left = {
                 region: (epoch, after)
                 for region, (epoch, after) in left.items()
-                if region not in found and (region, epoch) in ending and not self._is_given_up(region, plans)
+                if region not in arrived and (region, epoch) in ending and not self._is_given_up(region, plans)
             }
             if not left or time.monotonic() > deadline:
                 return frames
@@ -299,8 +299,8 @@ class History:
         frames: list[StampedFrame] = []
         for node, after in by_node.items():
             frames_max = self._sizes.fit_in(READ_BYTES // len(after), FRAMES_MAX)
-            found = await self._at(node, _reading(after, frames_max))
-            frames += found.frames if found is not None else ()
+            result = await self._at(node, _reading(after, frames_max))
+            frames += result.frames if result is not None else ()
         self._sizes.note(frames)
         return frames
 

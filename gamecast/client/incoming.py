@@ -349,13 +349,13 @@ class Incoming:
                 at.setdefault(plan.paths[region][0], []).append(region)
             for node, regions in at.items():
                 try:
-                    found = await self._snapshots(node, plan, regions)
+                    snapshots = await self._snapshots(node, plan, regions)
                 except GamecastError as error:
                     if not is_passing(error):
                         raise
                 else:
-                    if found is not None:
-                        self._states_told(plan, found, call)
+                    if snapshots is not None:
+                        self._states_told(plan, snapshots, call)
             if left & self._states.asked_by(call):
                 await backoff.wait()
         if given_up := self._given_up.pop(call, None):
@@ -382,10 +382,10 @@ class Incoming:
         finally:
             await reader.close()
 
-    def _states_told(self, plan: Plan, found: Mapping[str, Snapshot], call: object) -> None:
+    def _states_told(self, plan: Plan, snapshots: Mapping[str, Snapshot], call: object) -> None:
         wanted = {
             region: ((plan.epoch_of(region), snapshot.last), snapshot)
-            for region, snapshot in found.items()
+            for region, snapshot in snapshots.items()
             if region in self._session.joined and self._states.call_of(region) is call
         }
         for cut in cuts_in(plan, wanted):
@@ -600,15 +600,15 @@ class Incoming:
         self._arrived.set()
         self._changed.set()
 
-    def take(self, found: ReadResult) -> None:
+    def take(self, result: ReadResult) -> None:
         """Take what was read at a node."""
-        frames = found.frames
-        if len(frames) == 1 and self.take_next(frames[0], found.whole):
+        frames = result.frames
+        if len(frames) == 1 and self.take_next(frames[0], result.whole):
             return
         self.received_frames += len(frames)
         if self._tap is not None and frames:
             self._tap.received(frames)
-        effects = self._session.read(found)
+        effects = self._session.read(result)
         if self._session.held_frames:
             self.holding.received(frames, effects.deliver)
         self.carry_out(effects)

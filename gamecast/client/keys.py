@@ -73,7 +73,7 @@ def _conditions(key: str | None, only_if: OnlyIf, several: tuple[str, ...]) -> t
     if isinstance(only_if, Mapping):
         if not only_if:
             raise UsageError("only_if has no key: leave it out where there is no condition")
-        found = tuple(_condition(*_place(each, several), position) for each, position in only_if.items())
+        conditions = tuple(_condition(*_place(each, several), position) for each, position in only_if.items())
     elif key is None:
         raise UsageError("only_if is a condition on key=…: give that, or a mapping of keys to positions")
     elif len(several) > 1 and only_if is not None:
@@ -82,10 +82,10 @@ def _conditions(key: str | None, only_if: OnlyIf, several: tuple[str, ...]) -> t
             "the key must be set in none of them"
         )
     else:
-        found = tuple(_condition(key, part, only_if) for part in range(len(several) or 1))
-    if len(found) > CONDITIONS_MAX:
-        raise UsageError(f"only_if has {len(found)} conditions, and {CONDITIONS_MAX} are the most")
-    return found
+        conditions = tuple(_condition(key, part, only_if) for part in range(len(several) or 1))
+    if len(conditions) > CONDITIONS_MAX:
+        raise UsageError(f"only_if has {len(conditions)} conditions, and {CONDITIONS_MAX} are the most")
+    return conditions
 
 
 def _place(named: object, several: tuple[str, ...]) -> tuple[object, int]:
@@ -106,10 +106,10 @@ def _condition(key: object, part: int, position: object) -> Condition:
         raise InvalidName(f"in only_if, {error}") from error
     if position is None:
         return Condition(checked, None, part)
-    found = parse_position(position)
-    if found is None:
+    parsed = parse_position(position)
+    if parsed is None:
         raise UsageError(
             f"the condition on key {checked!r} is the position of the event that set it, as in Event.position, or "
             f"None, not {position!r}"
         )
-    return Condition(checked, found, part)
+    return Condition(checked, parsed, part)

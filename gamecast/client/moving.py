@@ -37,11 +37,11 @@ async def keys_of(network: Network, region: str) -> Snapshot:
         if plan is not None and region in plan.paths:
             reader = network.reader(plan.paths[region][0], plan)
             try:
-                found = await reader.snapshots([(region, plan.epoch_of(region))])
+                by_region = await reader.snapshots([(region, plan.epoch_of(region))])
             finally:
                 await reader.close()
-            if found is not None:
-                return found[region]
+            if by_region is not None:
+                return by_region[region]
         await asyncio.sleep(LOOK_AGAIN_S)
     raise Unreachable(f"no node has region {region!r} now, so nothing tells what its keys are")
 

@@ -100,15 +100,15 @@ def handover_of(event: object) -> Handover | None:
 
 def handover_at(snapshot: Snapshot, key: str, region: str, position: str) -> Handover | None:
     """Return the handover that set an owner's key at a position of a region; None if the key has another one."""
-    found, payload = _value(snapshot, key)
-    return _handover(key, payload, {region: position}, {}) if found == position else None
+    last, payload = _value(snapshot, key)
+    return _handover(key, payload, {region: position}, {}) if last == position else None
 
 
 def unfinished_at(snapshot: Snapshot, key: str, region: str, position: str) -> Handover | None:
     """Return the handover whose keys the claim at a position of a region may not have moved yet; None if all are."""
-    found, payload = _value(snapshot, key)
+    last, payload = _value(snapshot, key)
     moves = payload.get("moves")
-    if found != position or not isinstance(moves, dict) or parse_position(moves.get("after")) is None:
+    if last != position or not isinstance(moves, dict) or parse_position(moves.get("after")) is None:
         return None
     offer = _handover(key, moves | {"owner": "", "to": region}, {region: moves["after"]}, {})
     return None if offer is None or offer.came_from is None else offer
@@ -116,11 +116,11 @@ def unfinished_at(snapshot: Snapshot, key: str, region: str, position: str) -> H
 
 def not_set_since(snapshot: Snapshot, keys: Iterable[str], position: str) -> dict[str, str | None]:
     """Return the keys that were not set after a position → where they were set before, None if they were not."""
-    found = {key: snapshot.values[key][0] if key in snapshot.values else None for key in keys}
+    positions = {key: snapshot.values[key][0] if key in snapshot.values else None for key in keys}
     begins = parse_position(position)
     return {
         key: None if at is None else f"{at[0]}-{at[1]}"
-        for key, at in found.items()
+        for key, at in positions.items()
         if at is None or begins is None or at <= begins
     }
 

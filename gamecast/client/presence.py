@@ -219,35 +219,35 @@ class Presences:
         while True:
             await asyncio.sleep(wait_s)
             try:
-                found = await self._register.due()
-                await self._end_all(found)
+                gone = await self._register.due()
+                await self._end_all(gone)
                 backoff.reset()
-                wait_s = BEAT_S * random.uniform(0.8, 1.2) if len(found) < DUE_MAX else 0.0
+                wait_s = BEAT_S * random.uniform(0.8, 1.2) if len(gone) < DUE_MAX else 0.0
             except GamecastError as error:
                 _log.debug("absence: %s", error)
                 wait_s = backoff.next_s()
 
-    async def _end_all(self, found: list[Absent]) -> None:
+    async def _end_all(self, gone: list[Absent]) -> None:
         """Publish that other connections have left. One node may not answer, so nothing waits for the others there."""
         plan = self._following.plan
         if plan is None:
             return
         left_at: dict[str, list[tuple[int, str]]] = {}
-        for number, absent in enumerate(found):
+        for number, absent in enumerate(gone):
             for region in absent.regions:
                 if region in plan.paths:
                     left_at.setdefault(plan.paths[region][0], []).append((number, region))
                 else:
                     self._outgoing.want_place(region)
         done: set[tuple[int, str]] = set()
-        at_nodes = (self._end_at(node, plan, found, left, done) for node, left in left_at.items())
+        at_nodes = (self._end_at(node, plan, gone, left, done) for node, left in left_at.items())
         await asyncio.gather(*at_nodes)
-        for number, absent in enumerate(found):
+        for number, absent in enumerate(gone):
             if all((number, region) in done for region in absent.regions):
                 await self._register.ended(absent)
 
     async def _end_at(
-        self, node: str, plan: Plan, found: list[Absent], left: list[tuple[int, str]], done: set[tuple[int, str]]
+        self, node: str, plan: Plan, gone: list[Absent], left: list[tuple[int, str]], done: set[tuple[int, str]]
     ) -> None:
         """Publish leaves of regions that enter at a node; ``done``: where those are noted that need nothing more."""
         reader, lane = self._network.reader(node, plan), self._network.lane(node, plan)
@@ -257,7 +257,7 @@ class Presences:
                 async with asyncio.timeout(PRESENT_MS / 2000):
                     if region not in known:
                         known |= await reader.snapshots([(region, plan.epoch_of(region))]) or {}
-                    if region in known and await self._end_in(region, plan, found[number], known[region], lane):
+                    if region in known and await self._end_in(region, plan, gone[number], known[region], lane):
                         done.add((number, region))
         except (GamecastError, TimeoutError) as error:
             _log.debug("absence at node %s: %s", node, error)

@@ -85,7 +85,7 @@ class Taker(Protocol):
     async def has_room(self) -> bool:
         """Return whether to read on now, perhaps after a wait."""
 
-    def take(self, found: ReadResult) -> None:
+    def take(self, result: ReadResult) -> None:
         """Take what was read."""
 
     def take_next(self, frame: StampedFrame, whole: Mapping[str, int]) -> bool:
@@ -174,7 +174,7 @@ class NodeReaders:
                     raise reading.failed
                 was_draining = self._draining  # what comes during a look that began before may be missing in it
                 try:
-                    found = await self._look(node, reading)
+                    result = await self._look(node, reading)
                     backoff.reset()
                     self._health.mark_up(way)
                 except GamecastError as error:
@@ -188,25 +188,25 @@ class NodeReaders:
                     self._health.mark_down(way, error)
                     await backoff.wait()
                     continue
-                if found is None:
+                if result is None:
                     continue
-                self._take(reading, found)
-                if not found.frames and was_draining:
+                self._take(reading, result)
+                if not result.frames and was_draining:
                     return
                 # The application first, then the next request; and when much comes, not for every little of it.
-                for _ in range(READ_PAUSE_ROUNDS if len(found.frames) >= READ_PAUSE_FRAMES else READ_ROUNDS):
+                for _ in range(READ_PAUSE_ROUNDS if len(result.frames) >= READ_PAUSE_FRAMES else READ_ROUNDS):
                     await asyncio.sleep(0)
         except Exception as error:  # noqa: BLE001 - whatever it is, the application's iterator raises it
             self._taker.fail(error)
         finally:
             await reading.reader.close()
 
-    def _take(self, reading: _NodeReader, found: ReadResult) -> None:
+    def _take(self, reading: _NodeReader, result: ReadResult) -> None:
         after = reading.after
-        reading.sizes.note(found.frames)
-        for frame in found.frames:
+        reading.sizes.note(result.frames)
+        for frame in result.frames:
             after.moved(frame.region, frame.epoch, frame.last)
-        self._taker.take(found)
+        self._taker.take(result)
         for place in reading.reader.hidden():
             self._taker.announce(Gap(*place))
 
@@ -225,11 +225,11 @@ class NodeReaders:
         """Return how many frames of a region may wait for others."""
         return reading.sizes.fit_in(self._limits.held_bytes_max, self._limits.held_frames_max)
 
-    def take_at_once(self, node: str, reading: _NodeReader, found: ReadResult) -> bool:
+    def take_at_once(self, node: str, reading: _NodeReader, result: ReadResult) -> bool:
         """Take what has come while a read waits; return whether there is room for more."""
         self._health.mark_up(reading.way)
         try:
-            self._take(reading, found)
+            self._take(reading, result)
         except Exception as error:  # noqa: BLE001 - the task ends with it
             reading.failed = error
             self._interrupt(node, reading)
@@ -331,9 +331,9 @@ class _AtOnce:
         """See `Found.has_room`."""
         return self._readers.has_room_at_once(self._reading)
 
-    def take(self, found: ReadResult) -> bool:
+    def take(self, result: ReadResult) -> bool:
         """See `Found.take`."""
-        return self._readers.take_at_once(self._node, self._reading, found)
+        return self._readers.take_at_once(self._node, self._reading, result)
 
     def take_next(self, frame: StampedFrame, whole: Mapping[str, int]) -> bool:
         """See `Found.take_next`."""

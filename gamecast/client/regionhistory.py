@@ -72,6 +72,7 @@ class RegionHistory:
         self._network = network
         self._readers: dict[str, Streams] = {}
         self._turn = asyncio.Lock()
+        """One request at a time, of all that use the network and the readers."""
         self._newest: Plan | None = None
         self._ending_since: dict[tuple[str, int], float] = {}
         """Regions and epochs that are ending, and when that was seen first, by a monotonic clock."""
@@ -188,8 +189,8 @@ class RegionHistory:
             return []
         async with self._turn:
             reader = await self._reader_at(plan, region)
-            found = await reader.read({region: (epoch, sequence)}, frames_max=FRAMES_MAX, block_ms=None)
-            return [*found.frames]
+            result = await reader.read({region: (epoch, sequence)}, frames_max=FRAMES_MAX, block_ms=None)
+            return [*result.frames]
 
     def _is_given_up(self, plan: Plan, region: str) -> bool:
         return self._newest is not None and plan.paths[region][-1] in self._newest.given_up

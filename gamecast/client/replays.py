@@ -122,9 +122,9 @@ class Replay:
 
     async def _find(self) -> None:
         while not self._is_read and self._has_room:
-            found = await self.history.next_items()
-            self._is_read = not found
-            mine = [item for item in found if region_of(item) in self.regions]
+            items = await self.history.next_items()
+            self._is_read = not items
+            mine = [item for item in items if region_of(item) in self.regions]
             self._found.extend(mine)
             self._found_bytes += sum(map(_size, mine))
             self._on_ready()

@@ -114,8 +114,8 @@ class Updating:
     async def next_updates(self) -> list[Update]:
         """See `Client.next_updates`."""
         while True:
-            if found := self.updates():
-                return found
+            if ready := self.updates():
+                return ready
             self._changed.clear()
             await self._changed.wait()
 

@@ -373,15 +373,15 @@ def _publish_row(record: dict[str, Any], file: Path, line: int) -> dict[str, Any
 
 def _extras(record: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
     """Return the further fields that fit the columns of their names; in logs of other programs they may be anything."""
-    found: dict[str, Any] = {}
+    extras: dict[str, Any] = {}
     for name in names:
         value = record.get(name)
         if name in ("host", "publisher"):
             if type(value) is str and value:
-                found[name] = value
+                extras[name] = value
         elif type(value) is int and -(1 << 63) <= value < 1 << 63:
-            found[name] = value
-    return found
+            extras[name] = value
+    return extras
 
 
 def _require_new(directory: Path) -> None:

@@ -162,10 +162,10 @@ def find_published(files: Sequence[Path], *, left_out: dict[str, str] | None = N
     directories = {file.absolute().parent for file in files}
     if len(directories) == 1:
         beside = published_beside(directories.pop())
-        found = look(beside.parent, beside.name)
-        if found is not None and not found.is_folder:
+        entry = look(beside.parent, beside.name)
+        if entry is not None and not entry.is_folder:
             return beside
-        if left_out is not None and found is None and os.path.lexists(beside):
+        if left_out is not None and entry is None and os.path.lexists(beside):
             left_out[str(beside)] = why_not(beside.name, beside.lstat().st_mode)
     return None
 
@@ -177,7 +177,7 @@ def find_delivery_logs(arguments: Iterable[Path], *, left_out: dict[str, str] | 
     twice is read once. A recorded session among the logs, as the demo leaves it, is not read. Raises
     `InvalidInput` for a path that does not exist, and for a directory without logs.
     """
-    found: dict[Path, Path] = {}
+    logs: dict[Path, Path] = {}
     named = list(arguments)
     for argument in named:
         if len(named) > 1 and is_session(argument):
@@ -188,7 +188,7 @@ def find_delivery_logs(arguments: Iterable[Path], *, left_out: dict[str, str] | 
         if argument.is_dir():
             listing = list_local(argument)
             files = [
-                Path(each.file) for each in listing.found if each.file.endswith(LOG_SUFFIXES) and not each.is_folder
+                Path(each.file) for each in listing.content if each.file.endswith(LOG_SUFFIXES) and not each.is_folder
             ]
             if left_out is not None:
                 left_out.update(item for item in listing.left_out.items() if item[0].endswith(LOG_SUFFIXES))
@@ -200,8 +200,8 @@ def find_delivery_logs(arguments: Iterable[Path], *, left_out: dict[str, str] | 
             if not files:
                 raise InvalidInput(f"{argument} is a directory without {' or '.join('*' + s for s in LOG_SUFFIXES)}")
         for file in files:
-            found.setdefault(file.resolve(), file)
-    return list(found.values())
+            logs.setdefault(file.resolve(), file)
+    return list(logs.values())
 
 
 def log_file_name(subscriber: str) -> str:
@@ -292,10 +292,10 @@ def parse_stay(record: dict[str, object], file: Path, line: int) -> Stay:
 
 def _position(record: Mapping[str, object], file: Path, line: int) -> Position:
     text = record.get("position")
-    found = _POSITION.fullmatch(text) if isinstance(text, str) else None
-    if found is None:
+    match = _POSITION.fullmatch(text) if isinstance(text, str) else None
+    if match is None:
         raise InvalidInput(f"{file}, line {line}: 'position' must be like \"3-17\", not {_shown(text)}")
-    return int(found[1]), int(found[2])
+    return int(match[1]), int(match[2])
 
 
 def _time(record: Mapping[str, object], name: str, file: Path, line: int) -> int:

@@ -42,8 +42,8 @@ class Gathering:
 
     def add(self, notes: Columns) -> None:
         """Gather notes, given by the column."""
-        for column, found in zip(self._columns, notes, strict=True):
-            column += found
+        for column, values in zip(self._columns, notes, strict=True):
+            column += values
 
     def take(self) -> Iterator[pa.Table]:
         """Make rows of the gathered notes, part by part."""

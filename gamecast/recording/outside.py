@@ -162,10 +162,10 @@ class OutsideTap:
         if self._lister is None:
             url = as_user_of(record.plan.nodes[node], self._url) or self._url
             self._lister = RedisNode(node, self._way(url))
-        found = listed(record, await self._control.interests(), await self._lister.begun(record.plan.epoch))
-        self._plans[-1] = found.plan, time.monotonic()
-        self._recorder.list_regions(found.plan.paths)
-        self._note_members(found)
+        fuller = listed(record, await self._control.interests(), await self._lister.begun(record.plan.epoch))
+        self._plans[-1] = fuller.plan, time.monotonic()
+        self._recorder.list_regions(fuller.plan.paths)
+        self._note_members(fuller)
         self._turn_to_plans()
 
     def _forget_old(self) -> None:
@@ -254,6 +254,7 @@ class OutsideTap:
                 self._note(node.tap.name, seen, look.at_ns, not_before_ns)
 
     def _note(self, node: str, seen: Seen, at_ns: int, not_before_ns: int | None) -> None:
+        """Record a frame that was seen at a node: its stamps there, and all of it where it leaves the network."""
         region, epoch, last, meta, stamp, body = seen.frame
         try:
             kind, events, _ = parse_meta(meta)
@@ -324,7 +325,7 @@ def _first_sent_at_ns(body: bytes) -> int | None:
     """Return when the first event of a frame was published, None if the body does not contain it."""
     head = body.removeprefix(b"\x00")[:32]
     try:
-        found = orjson.loads(head[1 : head.index(b",")])
+        first_ns = orjson.loads(head[1 : head.index(b",")])
     except ValueError:
         return None
-    return found if type(found) is int else None
+    return first_ns if type(first_ns) is int else None

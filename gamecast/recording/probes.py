@@ -128,6 +128,7 @@ class Prober(asyncio.DatagramProtocol):
             self.answered += 1
 
     def _note(self, peer: Peer, sent: int, reached: int, answered: int, returned: int) -> None:
+        """Record a probe when its answer has come back."""
         self.returned += 1
         row = {
             "kind": "direct",
@@ -168,11 +169,11 @@ class Prober(asyncio.DatagramProtocol):
         self._peers = [peer for peer in peers if peer is not None]
 
     async def _ask(self) -> None:
-        turn = 0
+        asked = 0
         while True:
             peers = self._peers
-            some = [peers[(turn + place) % len(peers)] for place in range(min(len(peers), PEERS_A_ROUND))]
-            turn += len(some)
+            some = [peers[(asked + place) % len(peers)] for place in range(min(len(peers), PEERS_A_ROUND))]
+            asked += len(some)
             for peer in some:
                 # Spread over the round: a burst would distort the measurement.
                 await asyncio.sleep(self._recording.probe_s / len(some))
@@ -193,9 +194,9 @@ class Prober(asyncio.DatagramProtocol):
 def _peer(name: str, text: bytes) -> Peer | None:
     """Read an announcement; None if gamecast did not write it."""
     try:
-        found = orjson.loads(text)
-        token = bytes.fromhex(found["token"])
-        host, port, clock = found["host"], found["port"], found["clock"]
+        fields = orjson.loads(text)
+        token = bytes.fromhex(fields["token"])
+        host, port, clock = fields["host"], fields["port"], fields["clock"]
     except (ValueError, KeyError, TypeError):
         return None
     is_ours = len(token) == 16 and isinstance(host, str) and isinstance(clock, str) and type(port) is int

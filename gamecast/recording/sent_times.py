@@ -22,8 +22,8 @@ def sent_times(times: Sequence[bytes], events: IntArray) -> IntArray:
     try:
         return _sent_times_as_written(times, events)
     except ValueError:  # it may be JSON, but not as gamecast writes it
-        found = [_sent_times_of(*each) for each in zip(times, events.tolist(), strict=True)]
-        return np.array(list(chain.from_iterable(found)), np.int64)
+        per_frame = [_sent_times_of(*each) for each in zip(times, events.tolist(), strict=True)]
+        return np.array(list(chain.from_iterable(per_frame)), np.int64)
 
 
 def _sent_times_as_written(times: Sequence[bytes], events: IntArray) -> IntArray:

@@ -196,6 +196,7 @@ class Tap:
         self._note("stays", row)
 
     def _note(self, table: str, row: Row) -> None:
+        """Have a row of gaps or stays recorded; it is lost, and counted, while too much waits to be taken."""
         if not self._is_full(table, 1):
             self._rows.append((table, row))
 

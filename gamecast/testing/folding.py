@@ -58,12 +58,12 @@ class Fold:
         """
         for region, upto in state.positions.items():
             expected = self.values(region, upto)
-            found = {key: (event.payload, event.position) for key, event in state.values[region].items()}
+            actual = {key: (event.payload, event.position) for key, event in state.values[region].items()}
             if region in state.incomplete:
-                expected = {key: value for key, value in expected.items() if key in found}
-            for key in sorted(expected.keys() | found.keys()):
-                if expected.get(key) != found.get(key):
+                expected = {key: value for key, value in expected.items() if key in actual}
+            for key in sorted(expected.keys() | actual.keys()):
+                if expected.get(key) != actual.get(key):
                     raise AssertionError(
-                        f"the state of {region!r} at {upto} has {found.get(key)} for the key {key!r}, and the events "
+                        f"the state of {region!r} at {upto} has {actual.get(key)} for the key {key!r}, and the events "
                         f"up to there make it {expected.get(key)}"
                     )

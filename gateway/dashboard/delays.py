@@ -101,18 +101,18 @@ class Delays:
     def _waits(self, now: NetworkState) -> Mapping[Link, float | None]:
         """Return link → for how many ms its first frame has waited, at least; 0 if none waits."""
         counted = {node.name: node for node in now.nodes if node.accepted is not None and node.read_at_s is not None}
-        found: dict[Link, float | None] = {link: 0.0 if link[0] in counted else None for link in links_of(now)}
+        waits: dict[Link, float | None] = {link: 0.0 if link[0] in counted else None for link in links_of(now)}
         lanes: dict[tuple[str, str], _Lane] = {}
         for name, node in counted.items():
             for each in node.links:
                 link, lane = (name, target_of(each)), (name, each.target)
                 lanes[lane] = self._lanes.get(lane) or _Lane()
                 wait = lanes[lane].wait_ms(each, node.read_at_s or 0.0)
-                known = found.get(link, 0.0)
-                found[link] = None if wait is None or known is None else max(known, wait)
+                known = waits.get(link, 0.0)
+                waits[link] = None if wait is None or known is None else max(known, wait)
         silent = {lane: kept for lane, kept in self._lanes.items() if lane[0] not in counted}
         self._lanes = silent | lanes if now.nodes else {}
-        return found
+        return waits
 
 
 @dataclass(slots=True)
@@ -139,11 +139,11 @@ class _Lane:
 
 
 def _larger(one: Column, other: Column) -> Column:
-    found = dict(one)
+    larger = dict(one)
     for name, figure in other.items():
-        before = found.get(name)
-        found[name] = figure if before is None else before if figure is None else max(before, figure)
-    return found
+        before = larger.get(name)
+        larger[name] = figure if before is None else before if figure is None else max(before, figure)
+    return larger
 
 
 def _largest(figures: Column, number: int) -> Column:

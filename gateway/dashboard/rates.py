@@ -18,13 +18,13 @@ Link = tuple[str, str]
 def region_rates(before: NetworkState, now: NetworkState) -> Mapping[str, float]:
     """Return region → events that its ingress numbered per second, markers included."""
     then = {region.name: region for region in before.regions}
-    found = {}
+    rates = {}
     for region in now.regions:
         earlier = then.get(region.name)
         rate = _region_rate(earlier, region) if earlier is not None else None
         if rate is not None:
-            found[region.name] = rate
-    return found
+            rates[region.name] = rate
+    return rates
 
 
 def _region_rate(then: RegionState, now: RegionState) -> float | None:
@@ -40,7 +40,7 @@ def link_rates(before: NetworkState, now: NetworkState) -> Mapping[Link, float]:
     targets: dict[str, set[str]] = {}
     for source, target in links_of(now):
         targets.setdefault(source, set()).add(target)
-    found: dict[Link, float] = {}
+    rates: dict[Link, float] = {}
     for node in now.nodes:
         earlier = then.get(node.name)
         if earlier is None or earlier.accepted is None or node.accepted is None:  # its counters were not read
@@ -50,17 +50,17 @@ def link_rates(before: NetworkState, now: NetworkState) -> Mapping[Link, float]:
             numbers = carried.get(target, 0), carried_now.get(target, 0)
             rate = _rate(*numbers, earlier.read_at_s, node.read_at_s)
             if rate is not None:
-                found[node.name, target] = rate
-    return found
+                rates[node.name, target] = rate
+    return rates
 
 
 def _carried(node: NodeState) -> Mapping[str, int | None]:
     """Return target → frames that have left the links to it; a target has a link for each lane."""
-    found: dict[str, int | None] = {}
+    carried: dict[str, int | None] = {}
     for link in node.links:
-        target, number = target_of(link), found.get(target_of(link), 0)
-        found[target] = None if number is None or link.sent is None else number + link.sent - link.frames
-    return found
+        target, number = target_of(link), carried.get(target_of(link), 0)
+        carried[target] = None if number is None or link.sent is None else number + link.sent - link.frames
+    return carried
 
 
 def target_of(link: LinkState) -> str:
@@ -77,24 +77,24 @@ def node_rates(before: NetworkState, now: NetworkState, regions: Mapping[str, fl
     entering: dict[str, float] = {}
     for region in now.regions:
         entering[region.path[0]] = entering.get(region.path[0], 0.0) + regions.get(region.name, 0.0)
-    found = {}
+    rates = {}
     for node in now.nodes:
         earlier = then.get(node.name)
         if earlier is None:
             continue
         accepted = _rate(earlier.accepted, node.accepted, earlier.read_at_s, node.read_at_s)
         if accepted is not None:
-            found[node.name] = accepted + entering.get(node.name, 0.0)
-    return found
+            rates[node.name] = accepted + entering.get(node.name, 0.0)
+    return rates
 
 
 def links_of(now: NetworkState) -> Mapping[Link, int]:
     """Return the links that paths use, and how many regions use each."""
-    found: dict[Link, int] = {}
+    uses: dict[Link, int] = {}
     for region in now.regions:
         for link in pairwise(region.path):
-            found[link] = found.get(link, 0) + 1
-    return found
+            uses[link] = uses.get(link, 0) + 1
+    return uses
 
 
 def known_sum(values: Iterable[float | None]) -> float | None:

@@ -103,14 +103,14 @@ class _File:
 
 def _files() -> dict[str, _File]:
     """Read the page's files once: the set is fixed, and no request names a file."""
-    found = {}
+    files = {}
     for file in sorted(PAGE.rglob("*")):
         if file.suffix in TYPES:
             body = file.read_bytes()
             tag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
-            found[file.relative_to(PAGE).as_posix()] = _File(body, TYPES[file.suffix], tag)
-    found[""] = found.pop("index.html")
-    return found
+            files[file.relative_to(PAGE).as_posix()] = _File(body, TYPES[file.suffix], tag)
+    files[""] = files.pop("index.html")
+    return files
 
 
 class _Dashboard:
@@ -245,6 +245,7 @@ class _Dashboard:
             self._note("gap", f"{gap.region}, {where}: {gap.reason}")
 
     def _note(self, kind: Kind, text: str) -> None:
+        """Add bad news to the notes of the page, with the time: called for gaps."""
         self._poller.note(Note(time.time_ns() // 1_000_000, kind, text, bad=True))
 
 
@@ -267,10 +268,8 @@ def _page(request: web.Request, rows: Sequence[Row], orders: Sequence[str]) -> w
         raise Refusal(Code.MALFORMED, f"order must be one of {', '.join(orders)}")
     offset, limit = _whole(query.get("offset", "0")), _whole(query.get("limit", "100"))
     search = query.get("search", "")[:SEARCH_LETTERS_MAX]
-    found = page(
-        rows, search=search, order=order, descending=query.get("descending") == "1", offset=offset, limit=limit
-    )
-    return _json(orjson.dumps(found | {"total": len(rows)}))
+    part = page(rows, search=search, order=order, descending=query.get("descending") == "1", offset=offset, limit=limit)
+    return _json(orjson.dumps(part | {"total": len(rows)}))
 
 
 def _whole(text: str) -> int:

@@ -304,16 +304,16 @@ def page(rows: Iterable[Row], *, search: str, order: str, descending: bool, offs
     Rows without a value come last in both directions. In any order, rows that are stuck or behind come first.
     """
     wanted = search.casefold()
-    found = sorted((row for row in rows if wanted in row["name"].casefold()), key=lambda row: natural(row["name"]))
+    matching = sorted((row for row in rows if wanted in row["name"].casefold()), key=lambda row: natural(row["name"]))
     if order == "name":
-        found = found[::-1] if descending else found
+        matching = matching[::-1] if descending else matching
     else:
         figure: Callable[[Row], Any] = lambda row: row[order]  # noqa: E731
-        known = [row for row in found if row[order] is not None]
+        known = [row for row in matching if row[order] is not None]
         known.sort(key=figure, reverse=descending)
-        found = known + [row for row in found if row[order] is None]
-    found.sort(key=urgency)
-    return {"matching": len(found), "offset": offset, "rows": found[offset : offset + min(limit, ROWS_MAX)]}
+        matching = known + [row for row in matching if row[order] is None]
+    matching.sort(key=urgency)
+    return {"matching": len(matching), "offset": offset, "rows": matching[offset : offset + min(limit, ROWS_MAX)]}
 
 
 def _node(node: NodeState) -> Row:

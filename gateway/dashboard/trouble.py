@@ -48,27 +48,27 @@ def forgotten(before: NetworkState, now: NetworkState) -> Mapping[str, AbstractS
     One survey alone may be one of a plan that is just being installed.
     """
     earlier = {node.name: node.lacking for node in before.nodes} if before is not now else {}
-    found = {node.name: node.lacking & earlier.get(node.name, frozenset()) for node in now.nodes}
-    return {name: regions for name, regions in found.items() if regions}
+    unknown = {node.name: node.lacking & earlier.get(node.name, frozenset()) for node in now.nodes}
+    return {name: regions for name, regions in unknown.items() if regions}
 
 
 def link_troubles(before: NetworkState, now: NetworkState) -> Mapping[Link, Trouble]:
     """Return the links that cannot deliver, whose first frame did not leave between the surveys, or that are long."""
     silent = silent_nodes(now)
-    found: dict[Link, Trouble] = {}
+    troubles: dict[Link, Trouble] = {}
     for region in now.regions:
         for link in pairwise(region.path):
             if at := tuple(name for name in link if name in silent):
-                found[link] = Trouble("stuck", at)
+                troubles[link] = Trouble("stuck", at)
     heads = {(node.name, link.target): link.head for node in before.nodes for link in node.links}
     for node in now.nodes:
         for each in node.links:
             link = node.name, target_of(each)
             if before is not now and each.frames and heads.get((node.name, each.target)) == each.head:
-                found.setdefault(link, Trouble("stuck", (arrow(link),)))
+                troubles.setdefault(link, Trouble("stuck", (arrow(link),)))
             elif each.frames > WAITING_FRAMES_MAX:
-                found.setdefault(link, Trouble("behind"))
-    return found
+                troubles.setdefault(link, Trouble("behind"))
+    return troubles
 
 
 def arrow(link: Link) -> str:

@@ -294,7 +294,7 @@ class _Server:
                     yield listening.heard
                     continue
                 found, listening.come = listening.come, []
-                self._carry_out(session.read(looks.found(streams, found, len(found) + 1)))
+                self._carry_out(session.read(looks.result(streams, found, len(found) + 1)))
                 continue
             if listening is None and lone >= LONE_READS:
                 listening, may_wait = _Listening(self.process.name, dict(after)), False
@@ -305,7 +305,7 @@ class _Server:
                 found = yield Call(process, partial(_all_finished, machine, after))
             if may_wait:
                 lone = lone + 1 if 0 < len(found) <= LITTLE_FRAMES else 0
-            self._carry_out(session.read(looks.found(streams, found, FRAMES_MAX)))
+            self._carry_out(session.read(looks.result(streams, found, FRAMES_MAX)))
 
     def _carry_out(self, effects: Effects[str]) -> None:
         world = self._world

@@ -373,7 +373,7 @@ class _Life:
                         frames = yield self.network.at(node, self.runs, look.all)
             except Lost:
                 continue
-            seen = looks.found(streams, frames, READ_FRAMES_MAX)
+            seen = looks.result(streams, frames, READ_FRAMES_MAX)
             ready = self.session.read_next(frames[0], seen.whole) if len(frames) == 1 else None
             self._carry_out(Effects([ready]) if ready is not None else self.session.read(seen))
 

@@ -42,7 +42,7 @@ def cst_c(graph: Graph, source: str, destinations: Collection[str], *, bound_ms:
 
 def constrained_paths(graph: Graph, start: str, *, bound_ms: float) -> dict[str, ConstrainedPath]:
     """Return the constrained cheapest path from ``start`` to each node that one leads to (step 1)."""
-    found: dict[str, ConstrainedPath] = {}
+    cheapest: dict[str, ConstrainedPath] = {}
     fastest: dict[str, float] = {}
     labels: list[tuple[float, float, tuple[str, ...]]] = [(0.0, 0.0, (start,))]
     while labels:
@@ -51,12 +51,12 @@ def constrained_paths(graph: Graph, start: str, *, bound_ms: float) -> dict[str,
         if delay_ms >= fastest.get(here, math.inf):
             continue
         fastest[here] = delay_ms
-        found.setdefault(here, ConstrainedPath(cost, delay_ms, nodes))
+        cheapest.setdefault(here, ConstrainedPath(cost, delay_ms, nodes))
         for following in graph.adj[here]:
             later_ms = delay_ms + float(graph.edges[here, following][DELAY])
             if later_ms < bound_ms and later_ms < fastest.get(following, math.inf):
                 heapq.heappush(labels, (cost + cost_of(graph, here, following), later_ms, (*nodes, following)))
-    return found
+    return cheapest
 
 
 def _constrained(

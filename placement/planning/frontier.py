@@ -65,10 +65,10 @@ class Frontier:
 
 def frontier(task: Task, *, nodes_max: int, effort: Effort | None, show: Callable[[str], None]) -> Frontier:
     """Search the frontier of a world, with up to so many nodes; ``show`` is told what is searched now."""
-    found = [*_networks(task, nodes_max, effort, show)]
-    points = _undominated(found, task.objective)
+    networks = [*_networks(task, nodes_max, effort, show)]
+    points = _undominated(networks, task.objective)
     chosen = _choice(points, task.objective)
-    return Frontier(tuple(points), chosen, _why(points, chosen, task), len(found), task)
+    return Frontier(tuple(points), chosen, _why(points, chosen, task), len(networks), task)
 
 
 def _networks(task: Task, nodes_max: int, effort: Effort | None, show: Callable[[str], None]) -> Iterator[PlanOnHosts]:
@@ -97,10 +97,10 @@ def delay_ms(point: PlanOnHosts, objective: Objective) -> float:
     ]
 
 
-def _undominated(found: Sequence[PlanOnHosts], objective: Objective) -> list[PlanOnHosts]:
+def _undominated(networks: Sequence[PlanOnHosts], objective: Objective) -> list[PlanOnHosts]:
     """Return the networks that no other one equals or beats in delay, load and number of nodes together."""
     kept: list[PlanOnHosts] = []
-    for point in sorted(found, key=lambda point: (point.used, delay_ms(point, objective), point.peak)):
+    for point in sorted(networks, key=lambda point: (point.used, delay_ms(point, objective), point.peak)):
         if not any(
             delay_ms(other, objective) <= delay_ms(point, objective) * (1 + SAME)
             and other.peak <= point.peak * (1 + SAME)
@@ -137,22 +137,22 @@ def _why(points: Sequence[PlanOnHosts], chosen: int, task: Task) -> str:
     )
 
 
-def tell_frontier(console: Console, found: Frontier) -> None:
+def tell_frontier(console: Console, result: Frontier) -> None:
     """Print the networks of a frontier, and which one was chosen."""
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     for heading in ("", "nodes", "busiest node, events/s", "mean, ms", "95% within, ms", "worst stretch"):
         table.add_column(heading, justify="right")
-    for place, point in enumerate(found.points):
+    for place, point in enumerate(result.points):
         reached = point.figures
         figures = (f"{reached.mean_ms:,.1f}", f"{reached.p95_ms:,.1f}", f"{reached.worst_stretch:,.2f}")
-        chosen = place == found.chosen
+        chosen = place == result.chosen
         row = "→" if chosen else "", f"{point.used}", f"{point.peak:,.6g}", *figures
         table.add_row(*row, style="bold" if chosen else "")
     console.print(table)
     console.print()
 
 
-def draw_frontier(found: Frontier, file: Path) -> None:
+def draw_frontier(result: Frontier, file: Path) -> None:
     """Draw delay against load into a file; PNG, SVG or PDF by its name. Raises `UsageError`, also where it cannot be
     written."""
     from matplotlib.figure import Figure
@@ -160,26 +160,26 @@ def draw_frontier(found: Frontier, file: Path) -> None:
     require_drawable(file)
     with quiet_style():
         figure = Figure(figsize=(7.5, 4.6), facecolor="white")
-        _draw(figure.add_subplot(), found)
+        _draw(figure.add_subplot(), result)
         save(figure, file)
 
 
-def _draw(axes: Axes, found: Frontier) -> None:
-    task = found.task
-    loads = [point.peak for point in found.points]
-    delays = [delay_ms(point, task.objective) for point in found.points]
+def _draw(axes: Axes, result: Frontier) -> None:
+    task = result.task
+    loads = [point.peak for point in result.points]
+    delays = [delay_ms(point, task.objective) for point in result.points]
     edge: list[tuple[float, float]] = []
     for load, delay in sorted(zip(loads, delays, strict=True)):
         if not edge or delay < edge[-1][1]:
             edge.append((load, delay))
     axes.step(*zip(*edge, strict=True), where="post", color="#0072B2", linewidth=1.5)
     axes.plot(loads, delays, "o", color="#0072B2", markersize=6)
-    for point, load, delay in zip(found.points, loads, delays, strict=True):
+    for point, load, delay in zip(result.points, loads, delays, strict=True):
         axes.annotate(str(point.used), (load, delay), (5, 6), textcoords="offset points", fontsize=8)
-    best = found.points[found.chosen]
-    axes.plot([best.peak], [delays[found.chosen]], "o", markersize=13, fillstyle="none", color="#D55E00")
+    best = result.points[result.chosen]
+    axes.plot([best.peak], [delays[result.chosen]], "o", markersize=13, fillstyle="none", color="#D55E00")
     axes.annotate(
-        "our choice", (best.peak, delays[found.chosen]), (10, -14), textcoords="offset points", color="#D55E00"
+        "our choice", (best.peak, delays[result.chosen]), (10, -14), textcoords="offset points", color="#D55E00"
     )
     if task.objective in ("mean", "stretch"):
         axes.axhline(task.central.mean_ms, color="#009E73", linestyle="-.", linewidth=1)

@@ -40,7 +40,7 @@ def draw_lines(figures: PlanFigures, figure: Figure) -> None:
     rows = _rows(plan, place)
     row_of = {region: row for row, region in enumerate(rows)}
     colour_of = {region: COLOURS[row % len(COLOURS)] for region, row in row_of.items()}
-    left, right = _spans(order, {node: len(found) for node, found in atoms.items()})
+    left, right = _spans(order, {node: len(ordered) for node, ordered in atoms.items()})
     width, height = max(right.values()), len(rows)
     name_inches = 0.075 * max(map(len, rows)) + 0.4
     figure.set_size_inches((width + 0.6) * COLUMN_INCHES + name_inches, (height + HEADER_ROWS) * ROW_INCHES)
@@ -115,8 +115,8 @@ def _draw_region(
 
 
 def _draw_atom(axes: Axes, atom: Atom, x: float, row_of: dict[str, int]) -> None:
-    found = sorted(row_of[region] for region in atom.regions)
-    axes.plot([x, x], [found[0], found[-1]], color=INK, linewidth=0.9, zorder=4, alpha=0.75)
+    rows = sorted(row_of[region] for region in atom.regions)
+    axes.plot([x, x], [rows[0], rows[-1]], color=INK, linewidth=0.9, zorder=4, alpha=0.75)
     for region in atom.regions:
         axes.plot(
             [x], [row_of[region]], marker="o", markersize=4.2, markerfacecolor="white", markeredgecolor=INK,

@@ -116,19 +116,19 @@ class NearerReplanning(Replanning):
             region: tuple(dict.fromkeys(name_of[node] for node in path)) for region, path in placed.plan.paths.items()
         }
         atoms = tuple(replace(atom, node=name_of[atom.node]) for atom in placed.plan.atoms)
-        found = self.plan_of(paths, atoms)
-        if not violations(found, part.membership):
-            yield found
+        candidate = self.plan_of(paths, atoms)
+        if not violations(candidate, part.membership):
+            yield candidate
 
     def _received(self, part: Part) -> float:
         return float(self._task(part).distances.received_rates.sum())
 
     def _task(self, part: Part) -> Task:
-        if (found := self._tasks.get(part.regions)) is None:
+        if (task := self._tasks.get(part.regions)) is None:
             regions = frozenset(part.regions)
             names = sorted({name for region in part.regions for name in self._has.get(region, ())})
             here = {name: self._subscribers.regions_of[name] & regions for name in names}
-            found = self._tasks[part.regions] = Task.of(
+            task = self._tasks[part.regions] = Task.of(
                 Membership.of(here, regions),
                 self._ground.topology,
                 host_of=self._ground.host_of,
@@ -138,7 +138,7 @@ class NearerReplanning(Replanning):
                 capacity=None,
                 node_hosts=dict.fromkeys(self._ground.host_of_node[node] for node in self.nodes),
             )
-        return found
+        return task
 
     def total_ms(self, plan: Plan) -> float:
         """Return the mean delay of all deliveries, in ms."""

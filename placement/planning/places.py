@@ -235,14 +235,14 @@ def _worst(reached: Figures) -> float | None:
 
 def read_hosts(file: Path, *, of: str = "subscriber") -> dict[str, str]:
     """Read ``subscriber,host`` rows, or ``node,host``. Raises `InvalidInput` for two hosts of one."""
-    found: dict[str, str] = {}
+    host_of: dict[str, str] = {}
 
     def take(name: str, host: str) -> None:
-        if found.setdefault(name, host) != host:
-            raise MalformedRow(f"{of} {name!r} stands on {found[name]!r} already")
+        if host_of.setdefault(name, host) != host:
+            raise MalformedRow(f"{of} {name!r} stands on {host_of[name]!r} already")
 
     read_rows(file, (of, "host"), take)
-    return found
+    return host_of
 
 
 def read_node_hosts(file: Path) -> dict[str, float | None]:
@@ -251,7 +251,7 @@ def read_node_hosts(file: Path) -> dict[str, float | None]:
     A first ``host`` is a header. Raises `InvalidInput` for a host with two capacities, for a capacity that is not a
     number above 0, and if there is no host or the text is not UTF-8.
     """
-    found: dict[str, float | None] = {}
+    limits: dict[str, float | None] = {}
     begun = False
     for number, line in read_lines(file):
         where = f"{file}, line {number}"
@@ -264,12 +264,12 @@ def read_node_hosts(file: Path) -> dict[str, float | None]:
         host, *capacity = (cell.strip() for cell in next(csv.reader([text])))
         if begun or host.casefold() != "host":
             events_per_s = _capacity(capacity, where)
-            if found.setdefault(host, events_per_s) != events_per_s:
+            if limits.setdefault(host, events_per_s) != events_per_s:
                 raise InvalidInput(f"{where}: host {host!r} has another capacity already")
         begun = True
-    if not found:
+    if not limits:
         raise InvalidInput(f"{file}: there is no host, so nodes have nowhere to stand")
-    return found
+    return limits
 
 
 def _capacity(cells: Sequence[str], where: str) -> float | None:

@@ -116,9 +116,9 @@ class _JsonRows:
 class _CsvRows:
     def __init__(self, columns: Row, first: str) -> None:
         header = [cell.strip().lower() for cell in self._cells(first)]
-        found = [header.count(name) for name in columns]
-        self._has_header = any(found)
-        if self._has_header and found != [1, 1]:
+        counts = [header.count(name) for name in columns]
+        self._has_header = any(counts)
+        if self._has_header and counts != [1, 1]:
             raise _Unusable(f"the header needs the columns {' and '.join(columns)} once, and has {', '.join(header)}")
         self._one, self._other = map(header.index, columns) if self._has_header else (0, 1)
         self._count = len(header) if self._has_header else 2

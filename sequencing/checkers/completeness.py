@@ -97,10 +97,10 @@ def _regions_delivered(history: History, delivered: IntArray) -> AbstractSet[str
     return {history.regions[region] for region in np.unique(history.region_of_event[delivered])}
 
 
-def _lost(found: tuple[int, str, str] | None, region_of: Mapping[str, str]) -> Offence | None:
-    if found is None:
+def _lost(loss: tuple[int, str, str] | None, region_of: Mapping[str, str]) -> Offence | None:
+    if loss is None:
         return None
-    _, event, subscriber = found
+    _, event, subscriber = loss
     return Offence(kind="lost", events=(event,), regions=(region_of[event],), subscribers=(subscriber,))
 
 

@@ -84,8 +84,8 @@ def find_cycle(history: History, components: Components) -> Offence | None:
 def _strong_components(before: IntArray, after: IntArray, events_count: int) -> Components:
     shape = (events_count, events_count)
     graph = sparse.csr_array((np.ones(len(before), np.int8), (before, after)), shape=shape)
-    _, found = csgraph.connected_components(graph, directed=True, connection="strong")
-    label = found.astype(np.int64)
+    _, numbers = csgraph.connected_components(graph, directed=True, connection="strong")
+    label = numbers.astype(np.int64)
     sizes = np.bincount(label)
     return Components(int(np.count_nonzero(sizes > 1)), label, np.flatnonzero(sizes[label] > 1))
 
@@ -97,13 +97,13 @@ def _shortest_cycle(starts: Sequence[int], following: Mapping[int, Sequence[int]
     for start in starts:
         reached_from = {start: start}
         queue = deque([start])
-        found = False
-        while queue and not found:
+        is_closed = False
+        while queue and not is_closed:
             event = queue.popleft()
             for successor in following.get(event, ()):
                 edges_searched += 1
                 if successor == start:
-                    found = True
+                    is_closed = True
                     cycle = [event]
                     while cycle[-1] != start:
                         cycle.append(reached_from[cycle[-1]])

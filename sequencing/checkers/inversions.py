@@ -125,12 +125,12 @@ def _count_across(chains: Chains, views: Sequence[_View], earliest: IntArray) ->
         seen = np.array([piece < view.absent for view, piece in zip(held_by, pieces, strict=True)])
         gathering = _Gathering(chains, held_by, others)
         inverted = _inverted_alike(gathering, pieces) if seen.all() else _inverted_apart(gathering, pieces, seen)
-        found = np.flatnonzero(inverted)
-        if not len(found):
+        offending = np.flatnonzero(inverted)
+        if not len(offending):
             continue
-        count += int(inverted[found].sum())
+        count += int(inverted[offending].sum())
         ranks = _ranges(chains.start[others], sizes[others])
-        candidates = np.arange(ranks.start, ranks.stop)[found] if isinstance(ranks, slice) else ranks[found]
+        candidates = np.arange(ranks.start, ranks.stop)[offending] if isinstance(ranks, slice) else ranks[offending]
         candidate = int(candidates[np.argmin(earliest[candidates])])
         if worst < 0 or earliest[candidate] < earliest[worst]:
             worst = candidate

@@ -65,12 +65,12 @@ def _first_open(taken: int) -> int:
 
 def _candidates(ordered: Sequence[Operation[Op]], taken: int) -> list[int]:
     """Return the operations that may be next: they began before any that is not taken ended. The first is the last."""
-    found: list[int] = []
+    places: list[int] = []
     soonest = math.inf
     for place in range(_first_open(taken), len(ordered)):
         if ordered[place].began > soonest:
             break
         if not taken >> place & 1:
-            found.append(place)
+            places.append(place)
             soonest = min(soonest, ordered[place].ended)
-    return found[::-1]
+    return places[::-1]

@@ -30,16 +30,16 @@ class Offence:
 
     def as_dict(self) -> dict[str, object]:
         """Return the offence as values for JSON, with the sentence of `describe`."""
-        found: dict[str, object] = {
+        values: dict[str, object] = {
             "kind": self.kind,
             "events": list(self.events),
             "regions": list(self.regions),
             "subscribers": list(self.subscribers),
         }
         if self.sender is not None:
-            found["sender"] = self.sender
-        found["says"] = self.describe()
-        return found
+            values["sender"] = self.sender
+        values["says"] = self.describe()
+        return values
 
     def describe(self) -> str:
         """Return one sentence that names the events and the subscribers."""

@@ -41,10 +41,10 @@ def check_publisher_order(
         by_stream = np.argsort(stream, kind="stable")
         ordered, streams = known[by_stream], stream[by_stream]
         descends = (streams[1:] == streams[:-1]) & (rank[ordered[1:]] < rank[ordered[:-1]])
-        found = np.flatnonzero(descends)
-        violations += len(found)
-        if example is None and len(found):
-            earliest = found[np.argmin(by_stream[found + 1])]
+        descents = np.flatnonzero(descends)
+        violations += len(descents)
+        if example is None and len(descents):
+            earliest = descents[np.argmin(by_stream[descents + 1])]
             example = _offence(history, subscriber, later=int(ordered[earliest]), earlier=int(ordered[earliest + 1]))
     return PublisherOrder(violations, unchecked, example)
 

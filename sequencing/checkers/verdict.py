@@ -97,7 +97,7 @@ def judge(
     losses: tuple[Count, Count] | None = None
     if published is not None:
         losses = count_losses(history, published, membership)
-    found = (order, publisher_order.example, duplicates.example, *(loss.example for loss in losses or ()))
+    offences = (order, publisher_order.example, duplicates.example, *(loss.example for loss in losses or ()))
     return Verdict(
         subscribers=len(history.subscribers),
         deliveries=sum(map(len, history.deliveries)),
@@ -110,5 +110,5 @@ def judge(
         publishers_unchecked=publisher_order.unchecked,
         lost=losses[0].count if losses else None,
         unexpected=losses[1].count if losses else None,
-        examples=tuple(example for example in found if example is not None),
+        examples=tuple(example for example in offences if example is not None),
     )

@@ -487,8 +487,8 @@ MUTATIONS = (
     Mutation(
         "the first plan that lists regions leaves out where something was published",
         SOLE,
-        "    found = listed(record, interests, begun)\n",
-        "    found = listed(record, interests, frozenset())\n",
+        "    first = listed(record, interests, begun)\n",
+        "    first = listed(record, interests, frozenset())\n",
     ),
     Mutation(
         "who has what moves is granted more beside that",
@@ -511,8 +511,8 @@ MUTATIONS = (
     Mutation(
         "who asks while a proposed plan is decided on counts as heard",
         MANAGER,
-        "    return replace(found, heard=record.heard)\n",
-        "    return replace(found, heard=interests)\n",
+        "    return replace(moved, heard=record.heard)\n",
+        "    return replace(moved, heard=interests)\n",
     ),
     Mutation(
         "a proposed plan counts what was heard, whose regions no new leader knows",
@@ -595,8 +595,8 @@ MUTATIONS = (
     Mutation(
         "the first plan that lists regions begins no epoch",
         SOLE,
-        "epoch=found.plan.epoch + 1, version=1",
-        "epoch=found.plan.epoch, version=2",
+        "epoch=first.plan.epoch + 1, version=1",
+        "epoch=first.plan.epoch, version=2",
     ),
     Mutation(
         "a node begins regions of any epoch",

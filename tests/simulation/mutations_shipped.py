@@ -100,7 +100,7 @@ SHIPPED_MUTATIONS = (
     Mutation(
         "who is gone is found absent and not ended",
         PRESENCE,
-        "                await self._end_all(found)\n",
+        "                await self._end_all(gone)\n",
         "",
     ),
     Mutation(
@@ -197,8 +197,8 @@ SHIPPED_MUTATIONS = (
     Mutation(
         "an event of several regions has a condition in the first one only",
         KEYS,
-        "found = tuple(_condition(key, part, only_if) for part in range(len(several) or 1))",
-        "found = tuple(_condition(key, part, only_if) for part in range(1))",
+        "conditions = tuple(_condition(key, part, only_if) for part in range(len(several) or 1))",
+        "conditions = tuple(_condition(key, part, only_if) for part in range(1))",
     ),
     Mutation(
         "a handover leaves the entity where it was, too",

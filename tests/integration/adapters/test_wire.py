@@ -95,7 +95,7 @@ async def test_a_reader_that_takes_nothing_stops_the_flow_and_finds_all_of_it_th
     monkeypatch.setattr("adapters.redis.pushes.PAUSE_S", 60)
     pushes, channel = Pushes(redis_server.url), b"gamecast:{n}:egress:1:a"
     for _ in range(LONE_READS):
-        pushes.found(1, waited=True)
+        pushes.note_read(1, waited=True)
     assert await pushes.listens([channel], None) is False
     said = b"x" * 1_000
     with redis.Redis.from_url(redis_server.url) as client:
@@ -115,7 +115,7 @@ async def test_a_reader_that_takes_nothing_stops_the_flow_and_finds_all_of_it_th
 async def test_listening_that_the_server_ends_begins_again(redis_server: EmbeddedServer) -> None:
     pushes, channel = Pushes(redis_server.url), b"gamecast:{n}:egress:1:a"
     for _ in range(LONE_READS):
-        pushes.found(1, waited=True)
+        pushes.note_read(1, waited=True)
     await pushes.listens([channel], None)
     waiting = asyncio.create_task(pushes.next(10))
     await asyncio.sleep(0.05)
@@ -124,7 +124,7 @@ async def test_listening_that_the_server_ends_begins_again(redis_server: Embedde
         assert await waiting is None
         assert not pushes.is_on
         for _ in range(LONE_READS):
-            pushes.found(1, waited=True)
+            pushes.note_read(1, waited=True)
         assert await pushes.listens([channel], None) is False
         client.publish(channel, b"again")
         assert await pushes.next(1) == [(channel, b"again")]
@@ -140,7 +140,7 @@ async def test_listening_that_the_server_ends_begins_again(redis_server: Embedde
 async def test_a_reader_that_is_behind_joins_at_once(redis_server: EmbeddedServer, way: str) -> None:
     pushes, channel, other = Pushes(redis_server.url), b"gamecast:{n}:egress:1:a", b"gamecast:{n}:egress:1:b"
     for _ in range(LONE_READS):
-        pushes.found(1, waited=True)
+        pushes.note_read(1, waited=True)
     assert await pushes.listens([channel], None) is False
     with redis.Redis.from_url(redis_server.url) as client:
         for _ in range(3 * MESSAGES_MAX):

@@ -48,14 +48,14 @@ def test_a_read_that_is_broken_off_leaves_the_listening_on(turns: tuple[Turn, Tu
 def test_it_begins_after_some_reads_in_a_row_that_waited_and_found_little() -> None:
     worth = Worth()
     for _ in range(LONE_READS - 1):
-        worth.found(LITTLE_FRAMES, waited=True)
+        worth.note_read(LITTLE_FRAMES, waited=True)
     assert not worth.is_due(1)
-    worth.found(LITTLE_FRAMES + 1, waited=True)
-    worth.found(1, waited=True)
+    worth.note_read(LITTLE_FRAMES + 1, waited=True)
+    worth.note_read(1, waited=True)
     assert not worth.is_due(1), "not in a row"
     for _ in range(LONE_READS - 1):
-        worth.found(9, waited=False)
-        worth.found(1, waited=True)
+        worth.note_read(9, waited=False)
+        worth.note_read(1, waited=True)
     assert worth.is_due(1)
     worth.begin()
     assert not worth.is_due(1)
@@ -65,9 +65,9 @@ def test_it_begins_after_some_turns_unless_much_comes_and_at_once_for_many_strea
     worth = Worth()
     worth.turns = TURNS
     assert worth.is_due(1)
-    worth.found(MUCH_FRAMES, waited=True)
+    worth.note_read(MUCH_FRAMES, waited=True)
     assert not worth.is_due(1)
-    worth.found(0, waited=True)
+    worth.note_read(0, waited=True)
     assert [worth.is_due(channels) for channels in (MANY_CHANNELS - 1, MANY_CHANNELS)] == [False, True]
 
 
