@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 from placement.topologies.distances import Standing, read_distances, stand
 
 Begin = Callable[[str, int], Callable[[int], None]]
-"""Called with the name of a part and the number of its deliveries; what it returns is told of each."""
+"""Called with the name of a part and the number of its deliveries; what it returns is called with each that comes."""
 
 WAN_DURATION_S = 30.0
 """The default part of a match that is replayed with ``--wan``: the replay takes as long."""

@@ -13,9 +13,7 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from multiprocessing import get_context
 from multiprocessing.connection import Connection
-from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from random import Random
 from typing import Any, Self
@@ -26,12 +24,11 @@ import gamecast
 from adapters.redis.network import RedisNetwork
 from gamecast.testing import DeliverySequence, judge
 from laboratory.bench.board import Board
-from laboratory.bench.parent import end_with_parent, told
 from laboratory.bench.peers.redis_client import redis_client
 from laboratory.bench.surroundings import allow_connections, managed, server_for
-from laboratory.bench.trial import TrialError
+from laboratory.processes.worker import Worker, spawn
 from sequencing.checkers import Published
-from sequencing.errors import UsageError
+from sequencing.errors import ProcessFailed, UsageError
 
 SHARED = 2
 """The number of its neighbour's regions that each subscriber has: enough that their order matters to both."""
@@ -72,8 +69,8 @@ class World:
 def measure_crowd(world: World, *, events: int, seed: int) -> dict[str, Any]:
     """Let all of them connect, then join all at once, then publish ``events`` events; then plain Pub/Sub beside it.
 
-    Blocks for some minutes with 1,000 subscribers. Raises `TrialError`, `EmbeddedServerError`, and `UsageError` where
-    the system allows too few open files.
+    Blocks for some minutes with 1,000 subscribers. Raises `ProcessFailed`, `EmbeddedServerError`, and `UsageError`
+    where the system allows too few open files.
     """
     allow_connections(world.subscribers)
     with server_for(world.subscribers) as server, managed(server.url):
@@ -143,7 +140,7 @@ def _measure(world: World, url: str, *, events: int, seed: int) -> dict[str, Any
 
 
 async def _publish(url: str, region_of: Sequence[str], expected: int, crowd: _Crowd) -> None:
-    """Publish all, and return when all are delivered; raises `TrialError` when nothing comes any more."""
+    """Publish all, and return when all are delivered; raises `ProcessFailed` when nothing comes any more."""
     async with gamecast.connect(url, name=PUBLISHER) as cast:
         receipts = []
         for event, region in enumerate(region_of):
@@ -156,7 +153,7 @@ async def _publish(url: str, region_of: Sequence[str], expected: int, crowd: _Cr
             if crowd.delivered != seen:
                 seen, seen_at = crowd.delivered, time.monotonic()
             elif time.monotonic() - seen_at > STALLED_S:
-                raise TrialError(f"{seen} of {expected} deliveries came, and no more for {STALLED_S:g} s")
+                raise ProcessFailed(f"{seen} of {expected} deliveries came, and no more for {STALLED_S:g} s")
             await asyncio.sleep(0.005)
 
 
@@ -202,28 +199,18 @@ class _Crowd:
     """All subscribers, in `PROCESSES` processes, which carry out one request after the other."""
 
     def __init__(self, world: World, url: str, *, plain: bool) -> None:
-        self._boards = [Board(_context) for _ in range(min(PROCESSES, world.subscribers))]
-        self._pipes: list[Connection] = []
-        self._processes: list[SpawnProcess] = []
+        self._boards = [Board(spawn) for _ in range(min(PROCESSES, world.subscribers))]
+        self._workers: list[Worker] = []
         for first, board in enumerate(self._boards):
-            pipe, far_pipe = _context.Pipe()
             numbers = range(first, world.subscribers, len(self._boards))
-            task = world, numbers, url, board, plain, far_pipe
-            process = _context.Process(target=_run, args=task, daemon=True)
-            process.start()
-            far_pipe.close()
-            self._processes.append(process)
-            self._pipes.append(pipe)
+            self._workers.append(Worker(_subscribers, world, numbers, url, board, plain))
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for process, pipe in zip(self._processes, self._pipes, strict=True):
-            process.kill()
-            process.join()
-            process.close()
-            pipe.close()
+        for worker in self._workers:
+            worker.end()
 
     @property
     def delivered(self) -> int:
@@ -231,28 +218,19 @@ class _Crowd:
 
     def do(self, what: str) -> dict[Any, Any]:
         """Have each process do it; numbers that several answer with are added up."""
-        for pipe in self._pipes:
-            pipe.send(what)
+        for worker in self._workers:
+            worker.say(what)
         together: dict[Any, Any] = {}
-        for pipe in self._pipes:
-            try:
-                said, answer = pipe.recv()
-            except EOFError:
-                raise TrialError(f"a process of subscribers ended while it was to {what}") from None
-            if said == "failed":
-                raise TrialError(f"a process of subscribers failed: {answer}")
+        for worker in self._workers:
+            answer = worker.hear()
             for key, value in answer.items():
                 together[key] = together[key] + value if key in together else value
         return together
 
 
-def _run(world: World, numbers: Sequence[int], url: str, board: Board, plain: bool, pipe: Connection) -> None:
-    end_with_parent()
+def _subscribers(world: World, numbers: Sequence[int], url: str, board: Board, plain: bool, pipe: Connection) -> None:
     allow_connections(len(numbers))
-    try:
-        asyncio.run((_PlainSubscribers if plain else _Subscribers)(world, numbers, url, board).serve(pipe))
-    except BaseException as error:  # noqa: BLE001  the parent waits for any error
-        pipe.send(("failed", told(error)))
+    asyncio.run((_PlainSubscribers if plain else _Subscribers)(world, numbers, url, board).serve(pipe))
 
 
 class _Subscribers:
@@ -333,6 +311,3 @@ def _resident_bytes() -> int:
     except OSError:
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         return peak if sys.platform == "darwin" else peak * 1024
-
-
-_context = get_context("spawn")

@@ -9,9 +9,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
 from dataclasses import asdict, dataclass
-from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from typing import Any, Protocol
 
@@ -23,8 +22,8 @@ from rich.table import Table
 
 import gamecast
 from laboratory.bench.figures import exponent, percentile
-from laboratory.bench.parent import end_with_parent
 from laboratory.bench.surroundings import managed, server_for
+from laboratory.processes.worker import Worker
 
 REGIONS = 10
 """Regions of each connection."""
@@ -120,7 +119,7 @@ def measure_crowds(
     """Return peer → what `Crowd` says of each size: (connections, processes) each. Blocks.
 
     The manager and the redis-server have a process each; all ``nodes`` are in that server. Raises `EmbeddedServerError`
-    and `TrialError`.
+    and `ProcessFailed`.
     """
     found: dict[str, list[dict[str, Any]]] = {}
     for peer in PARTS:
@@ -182,30 +181,18 @@ def _difference(after: Mapping[str, float], before: Mapping[str, float]) -> dict
 
 
 @contextmanager
-def _parts(peer: str, url: str, processes: int) -> Iterator[list[Connection]]:
-    pipes = [_context.Pipe() for _ in range(processes)]
-    running = [_context.Process(target=_serve, args=(theirs, peer, url), daemon=True) for _, theirs in pipes]
-    for process in running:
-        process.start()
-    for _, theirs in pipes:
-        theirs.close()
-    try:
-        yield [ours for ours, _ in pipes]
-    finally:
-        for process in running:
-            process.kill()
-            process.join()
-            process.close()
+def _parts(peer: str, url: str, processes: int) -> Iterator[list[Worker]]:
+    with ExitStack() as stack:
+        yield [stack.enter_context(Worker(_part_of_crowd, peer, url)) for _ in range(processes)]
 
 
-def _tell(parts: Sequence[Connection], commands: Sequence[tuple[Any, ...]]) -> list[Any]:
+def _tell(parts: Sequence[Worker], commands: Sequence[tuple[Any, ...]]) -> list[Any]:
     for part, command in zip(parts, commands, strict=True):
-        part.send(command)
-    return [part.recv() for part in parts]
+        part.say(command)
+    return [part.hear() for part in parts]
 
 
-def _serve(commands: Connection, peer: str, url: str) -> None:
-    end_with_parent()
+def _part_of_crowd(peer: str, url: str, commands: Connection) -> None:
     asyncio.run(_serve_for_ever(commands, peer, url))
 
 
@@ -221,7 +208,7 @@ async def _serve_for_ever(commands: Connection, peer: str, url: str) -> None:
                     answer = await _join(part, *arguments)
                 case _:
                     answer = await _busy(part, *arguments)
-            commands.send(answer)
+            commands.send(("answer", answer))
 
 
 @asynccontextmanager
@@ -288,6 +275,3 @@ def crowds_report(result: Mapping[str, Sequence[Mapping[str, Any]]]) -> Group:
         f"{REGIONS} regions each. e: the exponent of the growth from the last but one size to\n"
         "the last: cost ~ connections^e.",
     )
-
-
-_context = get_context("spawn")

@@ -6,13 +6,11 @@ import asyncio
 import os
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from laboratory.bench.parent import end_with_parent
-from sequencing.errors import ProcessFailed
+from laboratory.processes.worker import Worker
 
 START_S_MAX = 30.0
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
@@ -41,23 +39,11 @@ class ServerProcess:
 @contextmanager
 def running(serve: Serve, redis_url: str) -> Iterator[ServerProcess]:
     """Run a server while the context is open."""
-    context = get_context("spawn")
-    ours, theirs = context.Pipe()
-    process = context.Process(target=_run, args=(serve, redis_url, theirs), daemon=True)
-    process.start()
-    theirs.close()
+    worker = Worker(_server, serve, redis_url)
     try:
-        if not ours.poll(START_S_MAX):
-            raise ProcessFailed(f"{serve.__name__} did not start within {START_S_MAX:g} s")
-        url = ours.recv()
-        assert process.pid is not None
-        yield ServerProcess(url, process.pid)
+        yield ServerProcess(worker.hear(START_S_MAX), worker.pid)
     finally:
-        ours.close()
-        process.join(5)
-        if process.is_alive():
-            process.kill()
-            process.join()
+        worker.end(gently_s=5)
 
 
 async def gateway(redis_url: str, until: Connection) -> None:
@@ -111,11 +97,10 @@ async def _ended(url: str, until: Connection) -> None:
     loop = asyncio.get_running_loop()
     end = asyncio.Event()
     loop.add_reader(until.fileno(), end.set)
-    until.send(url)
+    until.send(("ready", url))
     await end.wait()
     loop.remove_reader(until.fileno())
 
 
-def _run(serve: Serve, redis_url: str, until: Connection) -> None:
-    end_with_parent()
+def _server(serve: Serve, redis_url: str, until: Connection) -> None:
     asyncio.run(serve(redis_url, until))  # type: ignore[arg-type]

@@ -14,9 +14,10 @@ from rich.table import Table
 from laboratory.bench.campaign import versions
 from laboratory.bench.cpu import cores_in_words, usable_cores
 from laboratory.bench.peers.peer import Peer
-from laboratory.bench.trial import TrialError, run_trial
+from laboratory.bench.trial import run_trial
 from laboratory.bench.workload import Phases, World
 from laboratory.capacity.search import Bounds, Run, Search
+from sequencing.errors import ProcessFailed
 
 START_PER_S, RATE_MAX_PER_S = 4_000.0, 512_000.0
 WARMING_EVENTS = 4_000
@@ -52,7 +53,7 @@ def find_knee(
         phases = Phases(WARMING_EVENTS, seconds, round(rate), WINDOW_EVENTS, seed=len(search.runs), tick_hz=tick_hz)
         try:
             trial = run_trial(peer, world, phases)
-        except TrialError:
+        except ProcessFailed:
             search.add(_run(rate, math.inf, lost=1))
             continue
         broken += trial.duplicated + trial.pairs_out_of_order

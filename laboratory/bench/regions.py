@@ -7,7 +7,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
-from multiprocessing import get_context
+from multiprocessing.connection import Connection
 from typing import Any, Protocol
 
 import orjson
@@ -19,8 +19,8 @@ from rich.table import Table
 import gamecast
 from laboratory.bench.crowd import memory_of_this_process
 from laboratory.bench.figures import exponent, percentile
-from laboratory.bench.parent import end_with_parent
 from laboratory.bench.surroundings import managed, server_for
+from laboratory.processes.worker import Worker
 
 SIZES = 30, 1_000, 10_000
 JOINS = 40
@@ -112,7 +112,7 @@ PEERS: Mapping[str, Callable[[str], Any]] = {"gamecast": _gamecast, "pubsub": _p
 def measure_regions(sizes: Sequence[int], on_trial: Callable[[str, int], None]) -> dict[str, list[dict[str, Any]]]:
     """Return peer → what `Growth` says of each size. The server, the manager and each connection have a process each.
 
-    Blocks for about a minute. Raises `EmbeddedServerError` and `TrialError`.
+    Blocks for about a minute. Raises `EmbeddedServerError` and `ProcessFailed`.
     """
     found: dict[str, list[dict[str, Any]]] = {}
     for peer in PEERS:
@@ -124,22 +124,14 @@ def measure_regions(sizes: Sequence[int], on_trial: Callable[[str, int], None]) 
 
 
 def _in_a_process(peer: str, url: str, size: int) -> Growth:
-    ours, theirs = _context.Pipe()
-    process = _context.Process(target=_measure_one, args=(theirs, peer, url, size), daemon=True)
-    process.start()
-    theirs.close()
-    try:
-        growth = ours.recv()
-    finally:
-        process.join()
-        process.close()
+    with Worker(_measure_one, peer, url, size) as worker:
+        growth = worker.hear()
     assert isinstance(growth, Growth)
     return growth
 
 
-def _measure_one(to: Any, peer: str, url: str, size: int) -> None:
-    end_with_parent()
-    to.send(asyncio.run(_measure(peer, url, size)))
+def _measure_one(peer: str, url: str, size: int, _: Connection) -> Growth:
+    return asyncio.run(_measure(peer, url, size))
 
 
 async def _measure(peer: str, url: str, size: int) -> Growth:
@@ -194,6 +186,3 @@ def report(result: Mapping[str, Any]) -> Group:
 def _row(words: str, peer: str, values: Sequence[float], sizes: Sequence[int]) -> Iterator[str]:
     yield from (words, peer, *(f"{value:,.2f}" for value in values))
     yield f"{exponent(values, sizes):.2f}"
-
-
-_context = get_context("spawn")

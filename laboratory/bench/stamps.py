@@ -12,9 +12,9 @@ import orjson
 from adapters.embedded.server import EmbeddedServers
 from adapters.redis.connection import RedisConnection, parse_info
 from adapters.redis.node import RedisNode
-from laboratory.bench.trial import TrialError
 from laboratory.bench.workload import payload_of
 from placement.planner import make_plan
+from sequencing.errors import ProcessFailed
 from sequencing.frames import PublishedFrame, StampedFrame, encode_json_body
 from sequencing.membership import Membership
 from sequencing.plan import Atom, AtomId, Plan
@@ -148,7 +148,7 @@ async def _measure(path: Sequence[RedisNode], atoms: int, frames: int, epoch: in
             await source.acknowledge(target.name, answer.accepted)
     received, _ = await path[-1].read({region: (epoch, 0)}, frames_max=frames, block_ms=1)
     if len(received) != frames:
-        raise TrialError(f"{len(received)} of {frames} frames came to the end of the path of {region}")
+        raise ProcessFailed(f"{len(received)} of {frames} frames came to the end of the path of {region}")
     return StampCost(
         nodes=len(path),
         atoms=atoms,

@@ -7,7 +7,7 @@ import resource
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from multiprocessing import get_context
+from multiprocessing.connection import Connection
 
 from redis import Redis
 
@@ -18,9 +18,8 @@ from adapters.redis.network import RedisNetwork
 from adapters.redis.relays import RedisRelays
 from demo.patience import Deadline
 from gamecast.client.configuration import Limits
-from laboratory.bench.parent import end_with_parent
-from laboratory.bench.trial import TrialError
-from sequencing.errors import UsageError
+from laboratory.processes.worker import Worker
+from sequencing.errors import ProcessFailed, UsageError
 
 CONNECTIONS_A_SUBSCRIBER = 6
 LEADS_S_MAX = 30.0
@@ -37,25 +36,17 @@ def server_for(subscribers: int) -> Iterator[EmbeddedServer]:
 @contextmanager
 def managed(url: str, *, nodes: int = 0) -> Iterator[int]:
     """Start a manager in a process of its own, and yield its id, so that no server has the work of leading beside its
-    own. It leads when this begins; raises `TrialError` if it does not become leader.
+    own. It leads when this begins; raises `ProcessFailed` if it does not become leader.
 
     ``nodes``: how many it registers first, all in the control Redis, whose relays run beside it.
     """
-    process = _context.Process(target=_manage, args=(url, nodes), daemon=True)
-    process.start()
-    assert process.pid is not None
-    try:
-        with Redis.from_url(url) as redis:
-            deadline = Deadline(LEADS_S_MAX)
-            while not redis.exists(ControlKeys.lease):
-                if deadline.passed or not process.is_alive():
-                    raise TrialError("the manager does not lead")
-                time.sleep(0.01)
-        yield process.pid
-    finally:
-        process.kill()
-        process.join()
-        process.close()
+    with Worker(_manage, url, nodes) as manager, Redis.from_url(url) as redis:
+        deadline = Deadline(LEADS_S_MAX)
+        while not redis.exists(ControlKeys.lease):
+            if deadline.passed or not manager.is_alive:
+                raise ProcessFailed("the manager does not lead")
+            time.sleep(0.01)
+        yield manager.pid
 
 
 def allow_connections(subscribers: int) -> None:
@@ -71,8 +62,7 @@ def allow_connections(subscribers: int) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
-def _manage(url: str, nodes: int) -> None:
-    end_with_parent()
+def _manage(url: str, nodes: int, _: Connection) -> None:
     asyncio.run(_manage_for_ever(url, nodes))
 
 
@@ -84,6 +74,3 @@ async def _manage_for_ever(url: str, nodes: int) -> None:
         RedisRelays(url).start()
     network.stand(LeaderControl(url))
     await asyncio.Event().wait()
-
-
-_context = get_context("spawn")

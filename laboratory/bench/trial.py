@@ -9,23 +9,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
-from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
-from typing import Any, Self
+from typing import Any
 
 from laboratory.bench.board import Board
 from laboratory.bench.cpu import PARTS
-from laboratory.bench.parent import end_with_parent, told
 from laboratory.bench.peers.peer import Peer
 from laboratory.bench.peers.site import Site
 from laboratory.bench.publishing import PublishingReport, publish_phases
 from laboratory.bench.receiving import ReceivingReport, receive_phases
 from laboratory.bench.workload import UVLOOP, Phases, World
-from sequencing.errors import GamecastError
-
-
-class TrialError(GamecastError):
-    """A process of the bench ended before its work was done."""
+from laboratory.processes.worker import Worker, spawn
+from sequencing.errors import ProcessFailed
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,16 +53,16 @@ class Trial:
 
 
 def run_trial(peer: Peer, world: World, phases: Phases) -> Trial:
-    """Blocks for the whole trial; raises TrialError with a process's traceback, and as `Peer.site` does."""
+    """Blocks for the whole trial; raises `ProcessFailed` with a process's traceback, and as `Peer.site` does."""
     with peer.site(world) as site:
-        board = Board(_context)
-        task = (peer, site, world, phases, board)
-        with _Process(_receive, task) as subscribers, _Process(_publish, task) as publishers:
-            subscribers.expect("ready", publishers)
-            publishers.tell("go")
-            published: PublishingReport = publishers.expect("done", subscribers, progress=lambda: board.delivered)
+        board = Board(spawn)
+        task = peer, site, world, phases, board
+        with Worker(_receive, *task) as subscribers, Worker(_publish, *task) as publishers:
+            _expect("ready", subscribers, publishers)
+            publishers.say("go")
+            published: PublishingReport = _expect("done", publishers, subscribers, lambda: board.delivered)
             board.request_stop()
-            received: ReceivingReport = subscribers.expect("done", publishers)
+            received: ReceivingReport = _expect("done", subscribers, publishers)
     return Trial(
         deliveries_per_s=published.fast_deliveries / published.fast_s,
         p50_ms=received.p50_ms,
@@ -109,63 +104,21 @@ def _new_exact_loop() -> asyncio.AbstractEventLoop:
     return asyncio.SelectorEventLoop(selectors.SelectSelector())
 
 
-class _Process:
-    """A process that does one piece of work and answers over a pipe; a context manager that leaves none behind."""
-
-    def __init__(self, work: Callable[..., Any], task: tuple[Any, ...]) -> None:
-        self._pipe, self._far_pipe = _context.Pipe()
-        self._process = _context.Process(target=_run, args=(work, task, self._far_pipe), daemon=True)
-        self._done = False
-
-    def __enter__(self) -> Self:
-        self._process.start()
-        self._far_pipe.close()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._process.kill()
-        self._process.join()
-        self._process.close()
-        self._pipe.close()
-
-    def tell(self, word: str) -> None:
-        self._pipe.send(word)
-
-    def expect(self, word: str, other: _Process, progress: Callable[[], int] = lambda: 0) -> Any:
-        """Return the data sent with a word; raises TrialError when either process fails, or when nothing moves for
-        long."""
-        seen, seen_at = progress(), time.monotonic()
-        while True:
-            speakers = {process._pipe: process for process in (self, other) if not process._done}
-            heard = wait(list(speakers), timeout=1.0)
-            for process in [process for pipe, process in speakers.items() if pipe in heard]:
-                said, what = process._hear()
-                if said == "failed":
-                    raise TrialError(f"a process of the bench failed: {what}")
-                if process is self and said == word:
-                    return what
-            if progress() != seen:
-                seen, seen_at = progress(), time.monotonic()
-            elif time.monotonic() - seen_at > _SILENCE_S_MAX:
-                raise TrialError(f"no event was delivered for {_SILENCE_S_MAX:g} s, and the bench was not done")
-
-    def _hear(self) -> tuple[str, Any]:
-        try:
-            said, what = self._pipe.recv()
-        except EOFError:
-            self._process.join()
-            return "failed", f"it ended with status {self._process.exitcode}"
-        self._done = said == "done"
-        return said, what
+def _expect(word: str, worker: Worker, other: Worker, progress: Callable[[], int] = lambda: 0) -> Any:
+    """Return the data that a worker sends with a word; raises `ProcessFailed` when either fails, or when nothing moves
+    for long."""
+    seen, seen_at = progress(), time.monotonic()
+    while True:
+        speakers = {each.pipe: each for each in (worker, other) if not each.is_done}
+        heard = wait(list(speakers), timeout=1.0)
+        for each in [each for pipe, each in speakers.items() if pipe in heard]:
+            said, what = each.hear_word()
+            if each is worker and said == word:
+                return what
+        if progress() != seen:
+            seen, seen_at = progress(), time.monotonic()
+        elif time.monotonic() - seen_at > _SILENCE_S_MAX:
+            raise ProcessFailed(f"no event was delivered for {_SILENCE_S_MAX:g} s, and the bench was not done")
 
 
-def _run(work: Callable[..., Any], task: tuple[Any, ...], pipe: Connection) -> None:
-    end_with_parent()
-    try:
-        pipe.send(("done", work(*task, pipe)))
-    except BaseException as error:  # noqa: BLE001  the parent waits for any error
-        pipe.send(("failed", told(error)))
-
-
-_context = get_context("spawn")
 _SILENCE_S_MAX = 60.0

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, suppress
 from dataclasses import asdict, dataclass
-from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -25,8 +24,8 @@ from rich.table import Table
 import gamecast
 from laboratory.bench.cpu import process_cpu_s
 from laboratory.bench.figures import percentile
-from laboratory.bench.parent import end_with_parent
 from laboratory.bench.surroundings import managed, server_for
+from laboratory.processes.worker import Worker
 
 WARM_UP_S = 1.5
 ORDERED_HZ = 50
@@ -163,33 +162,20 @@ def measure_updates(
 
 
 def _measure(peer: str, url: str, servers: int, entities: int, hz: float, seconds: float) -> Trial:
-    pipes = [_context.Pipe() for _ in range(2)]
     reading = peer, url, servers, seconds + 2 * WARM_UP_S
     sending = peer, url, servers, entities, hz, seconds + WARM_UP_S
-    calls = (_read, reading), (_send, sending)
-    running = [
-        _context.Process(target=_serve, args=(theirs, call, arguments), daemon=True)
-        for (_, theirs), (call, arguments) in zip(pipes, calls, strict=True)
-    ]
-    try:
-        with redis.Redis.from_url(url) as client:
-            running[0].start()
-            time.sleep(WARM_UP_S)
-            running[1].start()
-            time.sleep(WARM_UP_S)
-            pid: Any = client.info("server")
-            pids = [running[0].pid or 0, running[1].pid or 0, pid["process_id"]]
-            before, at_s = [process_cpu_s([each]) for each in pids], time.monotonic()
-            time.sleep(max(0.5, seconds - 1.5 * WARM_UP_S))
-            reader_s, sender_s, redis_s = (
-                process_cpu_s([each]) - then for each, then in zip(pids, before, strict=True)
-            )
-            took_s = time.monotonic() - at_s
-        (taken, delays), sent = (ours.recv() for ours, _ in pipes)
-    finally:
-        for process in running:
-            process.kill()
-            process.join()
+    with redis.Redis.from_url(url) as client, ExitStack() as workers:
+        reader = workers.enter_context(Worker(_carry_out, _read, reading))
+        time.sleep(WARM_UP_S)
+        sender = workers.enter_context(Worker(_carry_out, _send, sending))
+        time.sleep(WARM_UP_S)
+        server: Any = client.info("server")
+        pids = [reader.pid, sender.pid, server["process_id"]]
+        before, at_s = [process_cpu_s([each]) for each in pids], time.monotonic()
+        time.sleep(max(0.5, seconds - 1.5 * WARM_UP_S))
+        reader_s, sender_s, redis_s = (process_cpu_s([each]) - then for each, then in zip(pids, before, strict=True))
+        took_s = time.monotonic() - at_s
+        (taken, delays), sent = reader.hear(), sender.hear()
     sent_per_s = sent / (seconds + WARM_UP_S)
     each = 1e6 / (sent_per_s * took_s) if sent_per_s else 0.0
     ordered = sorted(delays[len(delays) // 4 :])
@@ -204,9 +190,8 @@ def _measure(peer: str, url: str, servers: int, entities: int, hz: float, second
     )
 
 
-def _serve(answers: Connection, call: Callable[..., Awaitable[Any]], arguments: Sequence[Any]) -> None:
-    end_with_parent()
-    answers.send(asyncio.run(call(*arguments)))  # type: ignore[arg-type]
+def _carry_out(call: Callable[..., Coroutine[Any, Any, Any]], arguments: Sequence[Any], _: Connection) -> Any:
+    return asyncio.run(call(*arguments))
 
 
 def _region(server: int) -> str:
@@ -234,6 +219,3 @@ def updates_report(result: Mapping[str, Mapping[str, float]]) -> Table:
         values = [each[figure] for each in result.values()]
         table.add_row(words, *(f"{value:,.2f}" if value < 100 else f"{value:,.0f}" for value in values))
     return table
-
-
-_context = get_context("spawn")

@@ -11,29 +11,23 @@ import os
 import secrets
 import time
 from collections.abc import Callable
-from contextlib import suppress
-from multiprocessing import get_context
 from multiprocessing.connection import Connection
-from typing import Any, Self
+from typing import Self
 
 import gamecast
 from adapters.redis.survey import survey
 from laboratory.bench.cpu import process_cpu_s
-from laboratory.bench.parent import end_with_parent, told
 from laboratory.bench.workload import ring
 from laboratory.capacity.publishing import publish
 from laboratory.capacity.receiving import receive
 from laboratory.capacity.search import Run
 from laboratory.capacity.task import Task
-from sequencing.errors import GamecastError
+from laboratory.processes.worker import Worker
 
 READY_S_MAX = 60.0
+ENDS_S_MAX = 10.0
 DRAIN_S_MAX = 20.0
 """How long the last published events are awaited; those that have not arrived by then are lost to the run."""
-
-
-class StandError(GamecastError):
-    """A process of the measurement ended, or said nothing any more."""
 
 
 class Stand:
@@ -43,7 +37,7 @@ class Stand:
         self.url = url
         self._nodes = nodes
         self._world = ring(size)
-        self._children: list[Child] = []
+        self._children: list[Worker] = []
         self._servers: list[int] = []
 
     def __enter__(self) -> Self:
@@ -63,10 +57,10 @@ class Stand:
 
     def __exit__(self, *_: object) -> None:
         while self._children:
-            self._children.pop().end()
+            self._children.pop().end(gently_s=ENDS_S_MAX)  # a network ends its servers
 
     def measure(self, rate_per_s: float, *, seconds: float, seed: int) -> Run:
-        """Publish at a rate for so long, and wait for the deliveries. Blocks. Raises `StandError`."""
+        """Publish at a rate for so long, and wait for the deliveries. Blocks. Raises `ProcessFailed`."""
         events = max(1, round(rate_per_s * seconds))
         before_s, began_s = self._used_s(), time.monotonic()
         self._subscribers.say(("begin", seed, events))
@@ -92,8 +86,8 @@ class Stand:
             cores=cores,
         )
 
-    def _start(self, work: Callable[..., None], task: object) -> Child:
-        child = Child(work, task)
+    def _start(self, work: Callable[..., None], task: object) -> Worker:
+        child = Worker(work, task)
         self._children.append(child)
         return child
 
@@ -105,59 +99,6 @@ class Stand:
         if self._servers:
             used |= {"servers": process_cpu_s(self._servers), "relays": process_cpu_s([self._children[0].pid])}
         return used
-
-
-class Child:
-    """A process that does one piece of work and answers over a pipe."""
-
-    def __init__(self, work: Callable[..., None], task: object) -> None:
-        self._work = work
-        self._pipe, far = _context.Pipe()
-        self._process = _context.Process(target=_run, args=(work, task, far), daemon=True)
-        self._process.start()
-        far.close()
-
-    @property
-    def pid(self) -> int:
-        """Of the process."""
-        assert self._process.pid is not None
-        return self._process.pid
-
-    def say(self, what: object) -> None:
-        """Send it a request. Raises `StandError` if it has ended."""
-        try:
-            self._pipe.send(what)
-        except OSError as error:
-            raise StandError(f"the process of {self._work.__name__} has ended") from error
-
-    def hear(self, seconds_max: float) -> Any:
-        """Return its answer. Raises `StandError`."""
-        if not self._pipe.poll(seconds_max):
-            raise StandError(f"the process of {self._work.__name__} said nothing for {seconds_max:g} s")
-        try:
-            word, what = self._pipe.recv()
-        except EOFError as error:
-            raise StandError(f"the process of {self._work.__name__} ended without a word") from error
-        if word == "failed":
-            raise StandError(f"the process of {self._work.__name__} failed: {what}")
-        return what
-
-    def end(self) -> None:
-        """End it, gently first: a network ends its servers."""
-        self._pipe.close()
-        self._process.join(10)
-        self._process.kill()
-        self._process.join()
-        self._process.close()
-
-
-def _run(work: Callable[..., None], task: object, pipe: Connection) -> None:
-    end_with_parent()
-    try:
-        work(task, pipe)
-    except BaseException as error:  # noqa: BLE001 - the parent waits for any error
-        with suppress(OSError):
-            pipe.send(("failed", told(error)))
 
 
 def _serve(nodes: int, pipe: Connection) -> None:
@@ -172,6 +113,3 @@ async def _serve_until_closed(nodes: int, pipe: Connection) -> None:
             await asyncio.get_running_loop().run_in_executor(None, pipe.recv)
         except EOFError:
             return
-
-
-_context = get_context("spawn")

@@ -10,7 +10,7 @@ import ctypes
 from collections.abc import Sequence
 from enum import IntEnum
 
-from laboratory.processes.children import spawn
+from laboratory.processes.worker import spawn
 
 
 class Phase(IntEnum):

@@ -14,13 +14,12 @@ import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from multiprocessing import get_context, parent_process
 from multiprocessing.connection import wait
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from typing import Any
 
-spawn = get_context("spawn")
+from laboratory.processes.worker import end_with_parent, spawn
 
 TELL = signal.SIGUSR1
 """Has a child log what it is doing: of use if one hangs."""
@@ -170,19 +169,10 @@ class Child:
 
 
 def _run(work: Callable[..., Any], task: tuple[Any, ...], log_file: str) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal's ^C is for the parent, who then ends us
-    threading.Thread(target=end_with_parent, daemon=True).start()
+    end_with_parent()
     log = os.open(log_file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     for output in (1, 2):
         os.dup2(log, output)
     faulthandler.register(TELL, all_threads=True)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
     work(*task)
-
-
-def end_with_parent() -> None:
-    """End this process when the one that started it has, however that went. Waits for as long; for a thread."""
-    parent = parent_process()
-    assert parent is not None
-    wait([parent.sentinel])
-    os._exit(1)

@@ -10,7 +10,8 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from laboratory.processes.children import Child, Guard, spawn
+from laboratory.processes.children import Child, Guard
+from laboratory.processes.worker import spawn
 from sequencing.errors import ProcessFailed
 
 ANSWER_S_MAX = 10.0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -12,7 +11,8 @@ from multiprocessing import active_children, get_context
 from typing import TypeVar
 from unittest import mock
 
-from laboratory.processes.children import end_with_parent, interrupts_held
+from laboratory.processes.children import interrupts_held
+from laboratory.processes.worker import end_with_parent
 
 LOOK_S = 0.5
 """Seconds between checks for a Ctrl-C: Python does not notice one that comes just before it waits."""
@@ -36,7 +36,7 @@ def mapped(
     hashes = {"PYTHONHASHSEED": "0"} if is_repeatable else {}
     with (
         mock.patch.dict(os.environ, hashes),
-        ProcessPoolExecutor(jobs, mp_context=context, initializer=_prepare) as pool,
+        ProcessPoolExecutor(jobs, mp_context=context, initializer=end_with_parent) as pool,
     ):
         try:
             with interrupts_held():
@@ -63,8 +63,3 @@ def _leave_out_cancelled(told: threading.ExceptHookArgs) -> None:
 
 def _all_of(work: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
     return [work(item) for item in items]
-
-
-def _prepare() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=end_with_parent, daemon=True).start()

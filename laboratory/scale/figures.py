@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
-from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
 from resource import RUSAGE_SELF, getrusage
@@ -22,8 +21,10 @@ import numpy.typing as npt
 from scipy import sparse
 from scipy.sparse import csgraph
 
+from laboratory.processes.worker import Worker
 from placement.planner import make_plan_and_report
 from placement.planning.worlds import FloatArray, IntArray, World, WorldSpec, joined, made, walked
+from sequencing.errors import ProcessFailed
 from sequencing.overlap_index import OverlapIndex
 from sequencing.overlaps import count_double_overlaps
 from sequencing.plan import Plan
@@ -205,38 +206,30 @@ def measured(
     Then returns the plans made until then, None without the world's own figures; `WorldFigures.unfinished` says why.
     Calls ``on_stage`` with each stage before it begins. Blocks.
     """
-    here, there = get_context("spawn").Pipe(duplex=False)
-    process = get_context("spawn").Process(target=_measure, args=(there, spec, tuple(nodes), balance), daemon=True)
     deadline = time.monotonic() + timeout_s
-    process.start()
-    there.close()
-    found: WorldFigures | None = None
+    figures: WorldFigures | None = None
     plans: list[PlanCost] = []
-    stage = "starting"
-    why = ""
-    try:
-        while stage:
-            if not here.poll(max(0.0, deadline - time.monotonic())):
+    stage, why = "starting", ""
+    with Worker(_measure, spec, tuple(nodes), balance) as worker:
+        while not worker.is_done:
+            if not worker.pipe.poll(max(0.0, deadline - time.monotonic())):
                 why = f"stopped after {timeout_s:g} s, while {stage}"
                 break
-            message = here.recv()
+            try:
+                message = worker.hear()
+            except ProcessFailed:
+                why = f"the process ended while {stage}, perhaps for want of memory"
+                break
             if isinstance(message, WorldFigures):
-                found = message
+                figures = message
             elif isinstance(message, PlanCost):
                 plans.append(message)
-            else:
+            elif message is not None:
                 stage = message
-                if stage:
-                    on_stage(stage)
-    except EOFError:
-        why = f"the process ended while {stage}, perhaps for want of memory"
-    finally:
-        process.kill()
-        process.join()
-        here.close()
-    if found is None:
+                on_stage(stage)
+    if figures is None:
         return None
-    return WorldFigures(**{**_fields_of(found), "plans": tuple(plans), "unfinished": why})
+    return WorldFigures(**{**_fields_of(figures), "plans": tuple(plans), "unfinished": why})
 
 
 def peak_bytes() -> int:
@@ -247,10 +240,9 @@ def peak_bytes() -> int:
     return getrusage(RUSAGE_SELF).ru_maxrss * 1024
 
 
-def _measure(there: Connection, spec: WorldSpec, nodes: Sequence[int], balance: Balance) -> None:
+def _measure(spec: WorldSpec, nodes: Sequence[int], balance: Balance, pipe: Connection) -> None:
     for message in _messages(spec, nodes, balance):
-        there.send(message)
-    there.send("")
+        pipe.send(("next", message))
 
 
 def _messages(spec: WorldSpec, nodes: Sequence[int], balance: Balance) -> Iterator[WorldFigures | PlanCost | str]:

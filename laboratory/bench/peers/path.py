@@ -7,15 +7,15 @@ import secrets
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from multiprocessing import get_context
+from multiprocessing.connection import Connection
 
 from adapters.embedded.server import EmbeddedServers
 from adapters.redis.leadercontrol import LeaderControl
 from adapters.redis.relays import RedisRelays
-from laboratory.bench.parent import end_with_parent
 from laboratory.bench.peers.network import GamecastPeer
 from laboratory.bench.peers.site import Site
 from laboratory.bench.workload import World
+from laboratory.processes.worker import Worker
 from sequencing.conditions import require_sound
 from sequencing.membership import Membership
 from sequencing.plan import Plan
@@ -37,7 +37,7 @@ class PathPeer(GamecastPeer):
             control_url, *others = servers.urls
             nodes = {f"n{number}": url for number, url in enumerate(["", *others], start=1)}
             asyncio.run(announce(control_url, plan_through_all(membership_of(world), nodes)))
-            pids = [relays.enter_context(_relay(control_url, name)) for name in list(nodes)[:-1]]
+            pids = [relays.enter_context(Worker(_relay, control_url, name)).pid for name in list(nodes)[:-1]]
             yield Site(control_url, tuple(server.pid for server in servers.servers), tuple(pids))
 
 
@@ -78,21 +78,7 @@ async def announce(control_url: str, plan: Plan) -> None:
         await control.close()
 
 
-@contextmanager
-def _relay(control_url: str, source: str) -> Iterator[int]:
-    process = get_context("spawn").Process(target=_run_relay, args=(control_url, source), daemon=True)
-    process.start()
-    try:
-        assert process.pid is not None
-        yield process.pid
-    finally:
-        process.kill()
-        process.join()
-        process.close()
-
-
-def _run_relay(control_url: str, source: str) -> None:
-    end_with_parent()
+def _relay(control_url: str, source: str, _: Connection) -> None:
     asyncio.run(_relay_for_ever(control_url, source))
 
 

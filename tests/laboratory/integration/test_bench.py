@@ -15,10 +15,11 @@ from laboratory.bench.peers.jetstream import JetStreamPeer
 from laboratory.bench.peers.peer import Peer
 from laboratory.bench.peers.registry import OTHERS, OURS
 from laboratory.bench.peers.streams import StreamsPeer
-from laboratory.bench.trial import Trial, TrialError, run_trial
+from laboratory.bench.trial import Trial, run_trial
 from laboratory.bench.workload import Phases, hot, ring
 from laboratory.commands import bench as command
 from laboratory.commands import bench_options
+from sequencing.errors import ProcessFailed
 from tests.patience import besides_waiting
 
 PHASES = Phases(events=400, paced_s=0.2, rate_per_s=500, window_events=64, seed=1)
@@ -58,7 +59,7 @@ def check(trial: Trial) -> None:
 
 
 def test_an_error_in_a_process_of_the_bench_reaches_the_caller() -> None:
-    with pytest.raises(TrialError, match="AttributeError"):
+    with pytest.raises(ProcessFailed, match="AttributeError"):
         run_trial(StreamsPeer(), ring(4), cast(Phases, None))
 
 

@@ -11,9 +11,9 @@ from click.testing import CliRunner
 from laboratory.bench import knee
 from laboratory.bench.knee import find_knee, ratios
 from laboratory.bench.peers.registry import OURS
-from laboratory.bench.trial import TrialError
 from laboratory.bench.workload import ring
 from laboratory.commands.bench import bench
+from sequencing.errors import ProcessFailed
 
 
 def test_the_knee_of_each_peer_is_between_what_it_carries_and_what_it_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -31,7 +31,7 @@ def test_the_knee_of_each_peer_is_between_what_it_carries_and_what_it_does_not(m
 
 def test_a_trial_that_fails_is_beyond_the_knee(monkeypatch: pytest.MonkeyPatch) -> None:
     def failing(*_: object) -> None:
-        raise TrialError("nothing was delivered")
+        raise ProcessFailed("nothing was delivered")
 
     monkeypatch.setattr(knee, "run_trial", failing)
     found = find_knee(OURS, ring(4), 20, p99_ms=20.0, seconds=0.2, begin=lambda _: None)
