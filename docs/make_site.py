@@ -30,7 +30,7 @@ TREE = "tree"
 """The folder of the site with what is not in the folder of the pages."""
 LINK = re.compile(r"(\]\()([^)\s]+)(\))")
 LANGUAGES = {".py": "python", ".js": "js", ".mjs": "js", ".lua": "lua", ".yaml": "yaml", ".toml": "toml", ".sh": "sh"}
-GENERATED = "api", "commands", "messages", "metrics", "states"
+GENERATED = "api", "commands", "messages", "metrics", "states", "tables"
 """The pages that scripts of this folder print: they are written when the site is built, and git has none of them."""
 PICTURES = {".gif", ".png", ".svg", ".html", ".json"}
 """And pages and data that are there to be opened as they are."""

@@ -1,7 +1,5 @@
 """The schema of recorded sessions, in the forms that are made of it."""
 
-from pathlib import Path
-
 import pytest
 
 from analytics.session.schema import PARTITION, TABLES, UNKNOWN_HOUR, documentation, hour_of
@@ -72,9 +70,3 @@ def test_an_hour_is_utc_and_floors() -> None:
 def test_the_documentation_has_a_line_for_every_column() -> None:
     lines = list(documentation())
     assert sum(line.startswith("| `") for line in lines) == sum(len(table.columns) for table in TABLES)
-
-
-def test_the_page_has_the_tables_of_the_schema() -> None:
-    page = (Path(__file__).parents[3] / "docs" / "recording.md").read_text()
-    tables = page[page.index("<!-- schema:") :].partition("-->\n\n")[2]
-    assert tables == "\n".join(documentation()), "write them anew: the page says how"

@@ -24,6 +24,7 @@ def printed(name: str, *options: str) -> str:
     [
         ("api", "#### Client.publish"),
         ("states", "stateDiagram"),
+        ("tables", "### `deliveries`"),
         ("messages", "## Codes of errors"),
         ("commands", "## gamecast plan"),
         ("metrics", "gamecast_node_up"),
