@@ -25,7 +25,7 @@ class Retries:
     def __init__(self, access: ClientAccess, name: str, *, page_events: int) -> None:
         """``name``: of the session and the earlier ones; ``page_events``: how many events one read takes."""
         self._access, self._name, self._page_events = access, name, page_events
-        self._found: dict[str, deque[_Own]] = {}
+        self._events: dict[str, deque[_Own]] = {}
         self._copies: dict[str, set[int]] = {}
         """Region → when events were sent that were found in another one: here they are no other event."""
         self._fresh: set[str] = set()
@@ -45,8 +45,8 @@ class Retries:
         region's stream.
         """
         region = message.region
-        if region in self._found:
-            events = self._found[region]
+        if region in self._events:
+            events = self._events[region]
         else:
             if not self._fresh.isdisjoint(message.regions or (region,)):
                 raise Refusal(Code.ORDER, "retries of a region must come before new events there", status=409)
@@ -55,7 +55,7 @@ class Retries:
             if not follows:
                 await place.connection.subscribe(region)
             try:
-                events = self._found[region] = await self._own_events(region, message.after)
+                events = self._events[region] = await self._own_events(region, message.after)
             finally:
                 if not follows:
                     await place.connection.unsubscribe(region)

@@ -45,7 +45,7 @@ class EgressReader:
         self._fresh: set[EgressStream] = set()
         self._nothing_before: dict[str, int] = {}
         """Region → where the kept frames begin, if there is nothing between the reader's position and that."""
-        self._found: Found | None = None
+        self._receiver: Found | None = None
         """Takes what comes while a `read` waits."""
         self._arrived: asyncio.Future[None] | None = None
         self._interrupted = False
@@ -70,7 +70,7 @@ class EgressReader:
 
     def take_next(self, stream: EgressStream, frame: StampedFrame) -> None:
         """Take the next frame of all that are read, which is kept already."""
-        receiver = self._found
+        receiver = self._receiver
         if (
             self._arrived is not None
             and receiver is not None
@@ -136,11 +136,11 @@ class EgressReader:
 
     def tell(self, receiver: Found | None) -> None:
         """See `Reader.tell`."""
-        self._found = receiver
+        self._receiver = receiver
 
     def _has_handed_on(self) -> bool:
         """Do what the `read` that waits would do, if that takes no waiting; return whether it may wait on."""
-        receiver = self._found
+        receiver = self._receiver
         if receiver is None or self._interrupted or self._closed or self._failure is not None or self._hidden:
             return False
         if not self._is_of_all:

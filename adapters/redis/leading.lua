@@ -112,9 +112,9 @@ if verb == 'mend' then
     removed[#removed + 1], removed[#removed + 2] = key, was
   end
   local function mend(key, wanted)
-    local found = redis.call('TYPE', key).ok
-    if found ~= 'none' and found ~= wanted then
-      remove(key, 'a ' .. found .. ' and not a ' .. wanted)
+    local kind = redis.call('TYPE', key).ok
+    if kind ~= 'none' and kind ~= wanted then
+      remove(key, 'a ' .. kind .. ' and not a ' .. wanted)
     end
   end
   -- A number from which no count can go on. As it is then, it is larger than any that was counted.
@@ -243,9 +243,9 @@ if verb == 'write' then
   while ARGV[place] do
     local key, wanted = ARGV[place + 2], TYPES[ARGV[place + 1]]
     if wanted and not checked[key] then
-      local found = redis.call('TYPE', key).ok
-      if found ~= 'none' and found ~= wanted then
-        return redis.error_reply('WRONGTYPE ' .. key .. ' is a ' .. found .. ' and not a ' .. wanted)
+      local kind = redis.call('TYPE', key).ok
+      if kind ~= 'none' and kind ~= wanted then
+        return redis.error_reply('WRONGTYPE ' .. key .. ' is a ' .. kind .. ' and not a ' .. wanted)
       end
       checked[key] = true
     end

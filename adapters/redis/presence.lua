@@ -75,7 +75,7 @@ elseif verb == 'due' then
   if now_ms - since < tonumber(ARGV[5]) then
     return {}
   end
-  local found = {}
+  local absent = {}
   for _, who in ipairs(redis.call('ZRANGEBYSCORE', present, '-inf', '(' .. now_ms, 'LIMIT', 0, ARGV[3])) do
     local marked = redis.pcall('HSET', all .. who, GONE, '1')
     if type(marked) == 'table' and marked.err then
@@ -83,9 +83,9 @@ elseif verb == 'due' then
       redis.call('HSET', all .. who, GONE, '1')
     end
     redis.call('ZADD', present, string.format('%.0f', now_ms + tonumber(ARGV[4])), who)
-    found[#found + 1] = { who, redis.call('HGETALL', all .. who) }
+    absent[#absent + 1] = { who, redis.call('HGETALL', all .. who) }
   end
-  return found
+  return absent
 elseif verb == 'ended' then
   redis.call('DEL', all .. member)
   redis.call('ZREM', present, member)

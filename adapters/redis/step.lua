@@ -132,15 +132,15 @@ local function int(number)
 end
 
 local function read(key, fields)
-  local found = {}
+  local by_field = {}
   for from = 1, #fields, CHUNK do
     local to = math.min(from + CHUNK - 1, #fields)
     local values = redis.call('HMGET', key, unpack(fields, from, to))
     for i = 1, #values do
-      found[fields[from + i - 1]] = values[i] or nil
+      by_field[fields[from + i - 1]] = values[i] or nil
     end
   end
-  return found
+  return by_field
 end
 
 local function write(key, values)
@@ -182,9 +182,9 @@ local function is_number(number)
 end
 
 local function keys_of(region)
-  local found = tables[region] or { asked = {}, heads = {}, pending = {}, undecided = {} }
-  tables[region], are_keyed = found, true
-  return found
+  local state = tables[region] or { asked = {}, heads = {}, pending = {}, undecided = {} }
+  tables[region], are_keyed = state, true
+  return state
 end
 
 -- The parts of a frame: itself, and what it is in its further regions.
@@ -297,17 +297,17 @@ local passing_of, resolved = {}, {}
 
 -- The writes that are pending of a key, in order: which frame, epoch, number and value, nothing if the key ends.
 local function writes_in(text)
-  local found, at = {}, 1
+  local writes, at = {}, 1
   while at <= #text do
     local _, to, of_bytes, bytes, epoch, number = string.find(text, '^(%d+) (%-?%d+) (%d+) (%d+)\n', at)
     local from = to + 1 + of_bytes
     at = from + math.max(0, tonumber(bytes))
-    found[#found + 1] = {
+    writes[#writes + 1] = {
       of = string.sub(text, to + 1, from - 1), epoch = epoch, number = number,
       value = tonumber(bytes) >= 0 and string.sub(text, from, at - 1) or nil,
     }
   end
-  return found
+  return writes
 end
 
 local function written(write)
@@ -326,9 +326,9 @@ local function read_passing(frames_asked)
   for _, text in pairs(passing_of) do
     local _, regions = read_where(text)
     for region in regions do
-      local found, all = keys_of(region), redis.call('HGETALL', prefix .. 'pending:' .. region)
+      local state, all = keys_of(region), redis.call('HGETALL', prefix .. 'pending:' .. region)
       for i = 1, #all, 2 do
-        found.pending[all[i]], found.asked[all[i]] = all[i + 1], true
+        state.pending[all[i]], state.asked[all[i]] = all[i + 1], true
       end
     end
   end
@@ -446,31 +446,31 @@ local counters = read(counters_key, counter_fields)
 local publishers = #publisher_fields > 0 and read(publishers_key, publisher_fields) or {}
 
 if are_keyed then
-  for region, found in pairs(tables) do
+  for region, state in pairs(tables) do
     local asked = {}
-    for key in pairs(found.asked) do
+    for key in pairs(state.asked) do
       asked[#asked + 1] = key
     end
-    found.heads, found.changed, found.more = read(prefix .. 'heads:' .. region, asked), {}, 0
-    found.shares, found.held, found.moved = {}, {}, {}
+    state.heads, state.changed, state.more = read(prefix .. 'heads:' .. region, asked), {}, 0
+    state.shares, state.held, state.moved = {}, {}, {}
     if has_pending and not resolved[1] then
-      found.pending = read(prefix .. 'pending:' .. region, asked)
+      state.pending = read(prefix .. 'pending:' .. region, asked)
     end
   end
 end
 
 -- The epoch that began with a loss of the region's heads, or '0'. Only who lacks a head asks.
-local function lost_of(region, found)
-  if found.lost == nil then
-    found.is_known = redis.call('HGET', prefix .. 'keyed', region)
-    found.lost = string.match(found.is_known or '', '^%d+') or '0'
+local function lost_of(region, state)
+  if state.lost == nil then
+    state.is_known = redis.call('HGET', prefix .. 'keyed', region)
+    state.lost = string.match(state.is_known or '', '^%d+') or '0'
   end
-  return found.lost
+  return state.lost
 end
 
-local function size_of(region, found)
-  found.size = found.size or redis.call('HLEN', prefix .. 'heads:' .. region)
-  return found.size + found.more
+local function size_of(region, state)
+  state.size = state.size or redis.call('HLEN', prefix .. 'heads:' .. region)
+  return state.size + state.more
 end
 
 local function is_reserved(key)
@@ -484,28 +484,28 @@ end
 
 -- How many keys the clients of gateways have in a region, and how many bytes of values: 'a' of all, 's…' of one. What
 -- they have set last counts, but for presence and ownership.
-local function share_of(region, found, field)
-  local share = found.shares[field]
+local function share_of(region, state, field)
+  local share = state.shares[field]
   if not share then
     local text = redis.call('HGET', prefix .. 'heads:\n' .. region, field)
     local keys, bytes = string.match(text or '0 0', '^(%d+) (%d+)$')
     share = { tonumber(keys or 0), tonumber(bytes or 0) }
-    found.shares[field] = share
+    state.shares[field] = share
   end
   return share
 end
 
 -- Whose a key is, and the bytes of its value; false if it is no client's.
-local function held(region, found, key)
-  local known = found.held[key]
+local function held(region, state, key)
+  local known = state.held[key]
   if known == nil then
     known = false
-    if share_of(region, found, 'a')[1] > 0 then
+    if share_of(region, state, 'a')[1] > 0 then
       local text = redis.call('HGET', prefix .. 'heads:\n' .. region, 'k' .. key)
       local size, client = string.match(text or '', '^(%d+) (.*)$')
       known = size and { client, tonumber(size) } or false
     end
-    found.held[key] = known
+    state.held[key] = known
   end
   return known
 end
@@ -516,7 +516,7 @@ end
 
 -- Why a client's frame would have more than its share of a region; nothing if it would not. ``last``: the last that it
 -- says of each key.
-local function beyond_share(region, found, last, publisher)
+local function beyond_share(region, state, last, publisher)
   local client = client_of(publisher)
   if not client then
     return
@@ -524,7 +524,7 @@ local function beyond_share(region, found, last, publisher)
   local keys, bytes, all_keys, all_bytes = 0, 0, 0, 0
   for key, named in pairs(last) do
     if not is_reserved(key) then
-      local before = held(region, found, key)
+      local before = held(region, state, key)
       if before then
         all_keys, all_bytes = all_keys - 1, all_bytes - before[2]
         if before[1] == client then
@@ -537,7 +537,7 @@ local function beyond_share(region, found, last, publisher)
       end
     end
   end
-  local share, all = share_of(region, found, 's' .. client), share_of(region, found, 'a')
+  local share, all = share_of(region, state, 's' .. client), share_of(region, state, 'a')
   if keys > 0 and share[1] + keys > SHARE_KEYS then
     return 'full ' .. SHARE_KEYS .. ' 1'
   elseif bytes > 0 and share[2] + bytes > SHARE_BYTES then
@@ -549,31 +549,31 @@ local function beyond_share(region, found, last, publisher)
   end
 end
 
-local function add_to_share(region, found, field, keys, bytes)
-  local share = share_of(region, found, field)
-  share[1], share[2], found.moved[field] = math.max(0, share[1] + keys), math.max(0, share[2] + bytes), true
+local function add_to_share(region, state, field, keys, bytes)
+  local share = share_of(region, state, field)
+  share[1], share[2], state.moved[field] = math.max(0, share[1] + keys), math.max(0, share[2] + bytes), true
 end
 
 -- Notes whose a key is now; ``size``: of its value, nothing if it is no client's, or ends.
-local function hold(region, found, key, client, size)
-  local before = held(region, found, key)
+local function hold(region, state, key, client, size)
+  local before = held(region, state, key)
   if before then
-    add_to_share(region, found, 's' .. before[1], -1, -before[2])
-    add_to_share(region, found, 'a', -1, -before[2])
+    add_to_share(region, state, 's' .. before[1], -1, -before[2])
+    add_to_share(region, state, 'a', -1, -before[2])
   end
   if size then
-    add_to_share(region, found, 's' .. client, 1, size)
-    add_to_share(region, found, 'a', 1, size)
+    add_to_share(region, state, 's' .. client, 1, size)
+    add_to_share(region, state, 'a', 1, size)
   end
   if before or size then
-    found.held[key], found.moved['k' .. key] = size and { client, size } or false, true
+    state.held[key], state.moved['k' .. key] = size and { client, size } or false, true
   end
 end
 
-local function write_shares(region, found)
+local function write_shares(region, state)
   local set, gone, key = {}, {}, prefix .. 'heads:\n' .. region
-  for field in pairs(found.moved) do
-    local share, held_now = found.shares[field], found.held[string.sub(field, 2)]
+  for field in pairs(state.moved) do
+    local share, held_now = state.shares[field], state.held[string.sub(field, 2)]
     if string.sub(field, 1, 1) ~= 'k' then
       set[field] = share[1] > 0 and int(share[1]) .. ' ' .. int(share[2]) or nil
     elseif held_now then
@@ -595,13 +595,13 @@ local function unmet(frame)
     local part = frame.parts[condition[3] + 1]
     if not part.away then
       local region = part.region
-      local found = tables[region]
-      if found.pending[condition[1]] then
+      local state = tables[region]
+      if state.pending[condition[1]] then
         return 'pending ' .. (i - 1)
       end
-      local head = found.heads[condition[1]]
+      local head = state.heads[condition[1]]
       if not head then
-        local lost = lost_of(region, found)
+        local lost = lost_of(region, state)
         head = lost ~= '0' and lost .. ' 0' or ''
       end
       if head ~= condition[2] then
@@ -614,17 +614,17 @@ local function unmet(frame)
     last[named[2]] = named
   end
   for _, part in ipairs(frame.parts) do
-    local found, more, most = tables[part.region], 0, KEYS_MAX
+    local state, more, most = tables[part.region], 0, KEYS_MAX
     for key, named in pairs(part.away and {} or last) do
-      if (named[3] == 0) ~= (found.heads[key] ~= nil) then
+      if (named[3] == 0) ~= (state.heads[key] ~= nil) then
         more = more + (named[3] == 0 and 1 or -1)
         most = named[3] == 0 and not is_reserved(key) and KEYS_MAX - RESERVED or most
       end
     end
-    if more > 0 and size_of(part.region, found) + more > most then
+    if more > 0 and size_of(part.region, state) + more > most then
       return 'full ' .. most .. ' 0'
     end
-    local beyond = next(last) and not part.away and beyond_share(part.region, found, last, frame.publisher)
+    local beyond = next(last) and not part.away and beyond_share(part.region, state, last, frame.publisher)
     if beyond then
       return beyond
     end
@@ -632,33 +632,33 @@ local function unmet(frame)
 end
 
 local function name_keys(frame, names)
-  local found, first = tables[frame.region], frame.last - frame.count + 1
+  local state, first = tables[frame.region], frame.last - frame.count + 1
   for _, named in ipairs(names) do
     local key = named[2]
     local head = named[3] == 0 and frame.epoch .. ' ' .. int(first + named[1]) or nil
-    if not found.heads[key] then
-      lost_of(frame.region, found) -- a region that had none is noted below
-      found.began = found.began or frame.epoch
+    if not state.heads[key] then
+      lost_of(frame.region, state) -- a region that had none is noted below
+      state.began = state.began or frame.epoch
     end
-    if (head ~= nil) ~= (found.heads[key] ~= nil) then
-      found.more = found.more + (head and 1 or -1)
+    if (head ~= nil) ~= (state.heads[key] ~= nil) then
+      state.more = state.more + (head and 1 or -1)
     end
-    found.heads[key] = head
-    if found.pending[key] then
-      found.pending[key], found.undecided[key] = nil, true
+    state.heads[key] = head
+    if state.pending[key] then
+      state.pending[key], state.undecided[key] = nil, true
     end
     if not is_reserved(key) then
       local client = client_of(frame.publisher)
-      hold(frame.region, found, key, client, head and client and value_bytes(named, frame.publisher))
+      hold(frame.region, state, key, client, head and client and value_bytes(named, frame.publisher))
     end
-    found.changed[key] = head and named[6] .. ' ' .. frame.publisher .. '\n' .. string.sub(frame.body, named[4] + 1, named[5])
+    state.changed[key] = head and named[6] .. ' ' .. frame.publisher .. '\n' .. string.sub(frame.body, named[4] + 1, named[5])
       or false
   end
 end
 
 -- The names of a frame that a later node may still refuse.
 local function name_later(frame, names, of)
-  local found, first, last = tables[frame.region], frame.last - frame.count + 1, {}
+  local state, first, last = tables[frame.region], frame.last - frame.count + 1, {}
   for _, named in ipairs(names) do
     last[named[2]] = named
   end
@@ -666,14 +666,14 @@ local function name_later(frame, names, of)
     local value = named[3] == 0
       and named[6] .. ' ' .. frame.publisher .. '\n' .. string.sub(frame.body, named[4] + 1, named[5]) or nil
     local write = { of = of, epoch = frame.epoch, number = int(first + named[1]), value = value }
-    found.pending[key], found.undecided[key] = (found.pending[key] or '') .. written(write), true
+    state.pending[key], state.undecided[key] = (state.pending[key] or '') .. written(write), true
   end
 end
 
 -- Applies or drops what a frame has written of the keys of a region.
 local function resolve_in(region, of, judgement)
-  local found = tables[region]
-  for key, text in pairs(found.pending) do
+  local state = tables[region]
+  for key, text in pairs(state.pending) do
     local writes, kept, place = writes_in(text), {}, nil
     for i, write in ipairs(writes) do
       if write.of == of then
@@ -687,29 +687,29 @@ local function resolve_in(region, of, judgement)
           kept[#kept + 1] = written(other)
         end
       end
-      found.pending[key], found.undecided[key] = kept[1] and table.concat(kept) or nil, true
+      state.pending[key], state.undecided[key] = kept[1] and table.concat(kept) or nil, true
     end
     if write and judgement ~= 'no' then
-      if not found.heads[key] then
-        lost_of(region, found)
-        found.began = found.began or write.epoch
+      if not state.heads[key] then
+        lost_of(region, state)
+        state.began = state.began or write.epoch
       end
       local value, lost_in = write.value, string.match(judgement, '^lost (%d+)$')
-      found.heads[key] = lost_in and lost_in .. ' 0' or (value and write.epoch .. ' ' .. write.number) or nil
+      state.heads[key] = lost_in and lost_in .. ' 0' or (value and write.epoch .. ' ' .. write.number) or nil
       local client = value and not lost_in and string.match(value, '^[^ \n]* [^ \n]* ~([^~\n]*)')
       if not is_reserved(key) then
-        hold(region, found, key, client, client and #value or nil)
+        hold(region, state, key, client, client and #value or nil)
       end
-      found.changed[key] = lost_in and true or value or false
+      state.changed[key] = lost_in and true or value or false
     end
   end
 end
 
-local function write_heads(region, found)
+local function write_heads(region, state)
   local set, values, gone, pending = {}, {}, {}, {}
-  for name, value in pairs(found.changed) do
+  for name, value in pairs(state.changed) do
     if value then
-      set[name], values[name] = found.heads[name], value ~= true and value or nil
+      set[name], values[name] = state.heads[name], value ~= true and value or nil
       if value == true then -- what it is, is not known
         redis.call('HDEL', prefix .. 'values:' .. region, name)
       end
@@ -717,8 +717,8 @@ local function write_heads(region, found)
       gone[#gone + 1] = name
     end
   end
-  for name in pairs(found.undecided) do
-    pending[name] = found.pending[name]
+  for name in pairs(state.undecided) do
+    pending[name] = state.pending[name]
     if not pending[name] then
       redis.call('HDEL', prefix .. 'pending:' .. region, name)
     end
@@ -731,9 +731,9 @@ local function write_heads(region, found)
     redis.call('HDEL', prefix .. 'heads:' .. region, unpack(gone, from, to))
     redis.call('HDEL', prefix .. 'values:' .. region, unpack(gone, from, to))
   end
-  write_shares(region, found)
-  if found.lost ~= nil and not found.is_known and next(found.changed) then
-    redis.call('HSET', prefix .. 'keyed', region, '0 ' .. found.began)
+  write_shares(region, state)
+  if state.lost ~= nil and not state.is_known and next(state.changed) then
+    redis.call('HSET', prefix .. 'keyed', region, '0 ' .. state.began)
   end
 end
 
@@ -950,7 +950,7 @@ end
 -- What is answered if a frame of several regions has entered here before, also once its epoch is over. ``begun``: its
 -- parts that begin here.
 local function accepted_before(frame, begun)
-  local found = {}
+  local region_lasts = {}
   for _, part in ipairs(begun) do
     local incarnation, last, epoch, region_last =
       string.match(publishers[part.publisher_field] or '', '^(%d+) (%d+) (%d+) (%d+)$')
@@ -958,11 +958,11 @@ local function accepted_before(frame, begun)
       or tonumber(last) ~= tonumber(part.first) + part.count - 1 then
       return
     end
-    found[part.region] = region_last
+    region_lasts[part.region] = region_last
   end
   local lasts = {}
   for i, part in ipairs(frame.parts) do
-    lasts[i] = found[part.region] or '0'
+    lasts[i] = region_lasts[part.region] or '0'
   end
   return 'seen ' .. frame.epoch .. ' ' .. table.concat(lasts, ' ')
 end
@@ -1058,8 +1058,8 @@ local outcomes = {}
 
 -- What became of a frame of several regions that its publisher asks for.
 local function outcome_of(frame)
-  local found = redis.call('HGET', prefix .. 'outcomes', frame.asks)
-  local incarnation, size, said = string.match(found or '', '^(%d+) (%d+)\n(.*)$')
+  local answered = redis.call('HGET', prefix .. 'outcomes', frame.asks)
+  local incarnation, size, said = string.match(answered or '', '^(%d+) (%d+)\n(.*)$')
   if incarnation and tonumber(incarnation) > tonumber(frame.incarnation) then
     return 'fenced ' .. incarnation
   end
@@ -1228,7 +1228,7 @@ if next(passed) then
   redis.call('HSET', node_key, 'pending', '1')
   write(prefix .. 'undecided', passed)
 end
-for region, found in pairs(tables) do
-  write_heads(region, found)
+for region, state in pairs(tables) do
+  write_heads(region, state)
 end
 return answer
