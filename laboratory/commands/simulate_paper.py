@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from cli.outfiles import writing
-from cli.tables import markdown, put_into, table_of, wide_console
+from laboratory.commands.tables import table_of, wide_console
 from laboratory.processes.pool import mapped
 
 if TYPE_CHECKING:
@@ -76,7 +76,6 @@ def _groups(_: click.Context, __: click.Parameter, value: str) -> tuple[int, ...
     type=click.Choice(OBJECTIVES),
     help="Delay that gamecast's placement minimises.",
 )
-@click.option("--into", type=click.Path(path_type=Path, dir_okay=False), help="Put the table into this document.")
 @click.option("--csv", "csv_directory", type=click.Path(path_type=Path, file_okay=False), help="Write tables here.")
 @click.option("--plots", type=click.Path(path_type=Path, file_okay=False), help="Draw the figures here, as PNG.")
 @click.option(
@@ -93,7 +92,6 @@ def paper(
     clusters: int,
     largest: float,
     objective: Objective,
-    into: Path | None,
     csv_directory: Path | None,
     plots: Path | None,
     jobs: int,
@@ -132,8 +130,6 @@ def paper(
             from laboratory.paper.drawing import draw
 
             draw(found, curves, subscribers, _made(plots))
-    if into is not None:
-        put_into(into, "simulate paper", markdown(HEADER, _rows(summary)))
     if as_json:
         click.echo(orjson.dumps(summary))
     else:

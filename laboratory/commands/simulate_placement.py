@@ -13,7 +13,7 @@ import orjson
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from cli.tables import markdown, put_into, table_of, wide_console
+from laboratory.commands.tables import table_of, wide_console
 from laboratory.processes.pool import mapped
 
 if TYPE_CHECKING:
@@ -50,7 +50,6 @@ Job = tuple["Topology", str, int]
 @click.option(
     "--jobs", default=os.cpu_count() or 1, show_default="the cores", type=click.IntRange(1), help="Processes."
 )
-@click.option("--into", type=click.Path(path_type=Path, dir_okay=False), help="Put the table into this document.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def placement(
     files: Sequence[Path],
@@ -61,7 +60,6 @@ def placement(
     runs: int,
     first: int,
     jobs: int,
-    into: Path | None,
     as_json: bool,
 ) -> None:
     """Compare placements on real topologies: latency matrices, node and edge tables, GraphML and GML.
@@ -99,8 +97,6 @@ def placement(
                 )
     notes = {file: list(topology.notes) for file, topology in topologies.items()}
     rows = [_row(file, one) for file, several in by_file.items() for one in several]
-    if into is not None:
-        put_into(into, "simulate placement", markdown(HEADER, rows))
     if as_json:
         document = {
             "topologies": {

@@ -13,7 +13,7 @@ import click
 import orjson
 
 from cli.outfiles import writing
-from cli.tables import markdown, put_into, table_of, wide_console
+from laboratory.commands.tables import table_of, wide_console
 
 if TYPE_CHECKING:
     from laboratory.scale.figures import Balance, PlanCost, WorldFigures
@@ -50,8 +50,6 @@ PLANS = (
     "planned in, s",
     "peak, MiB",
 )
-LEFT_OUT = "subscriptions", "pushes/s", "overlaps a join", "a move, µs", "made in, s", "atoms", "longest"
-"""A page is not as wide as a terminal."""
 Number = TypeVar("Number", int, float)
 
 
@@ -130,8 +128,6 @@ class Listed(click.ParamType):  # type: ignore[type-arg]
 @click.option(
     "--timeout", "timeout_s", type=click.FloatRange(1), default=60.0, show_default=True, help="Seconds a world."
 )
-@click.option("--into", type=click.Path(path_type=Path, dir_okay=False), help="Put the table into this document.")
-@click.option("--part", default="", metavar="NAME", help="With --into: between the marks simulate scale NAME.")
 @click.option("--plots", type=click.Path(path_type=Path, file_okay=False), help="Draw the figures here, as PNG.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def scale(
@@ -148,8 +144,6 @@ def scale(
     balance: Balance,
     seed: int,
     timeout_s: float,
-    into: Path | None,
-    part: str,
     plots: Path | None,
     as_json: bool,
 ) -> None:
@@ -196,8 +190,6 @@ def scale(
         with writing(plots):
             plots.mkdir(parents=True, exist_ok=True)
         draw(found, plots)
-    if into is not None:
-        put_into(into, f"simulate scale {part}".strip(), _document(found))
     if as_json:
         click.echo(orjson.dumps({"seed": seed, "worlds": [asdict(one) for one in found]}))
     else:
@@ -297,19 +289,6 @@ def _plan_row(one: WorldFigures, plan: PlanCost) -> tuple[str, ...]:
         f"{plan.seconds:.2f}",
         f"{plan.peak_mib:,.0f}",
     )
-
-
-def _document(found: Sequence[WorldFigures]) -> str:
-    """Return one table: of each world the plan for the most nodes; the others are in the pictures."""
-    columns = dict.fromkeys((*WORLDS, *PLANS))
-    for column in LEFT_OUT:
-        del columns[column]
-    rows = []
-    for one in found:
-        value_of = dict(zip(WORLDS, _world_row(one), strict=True))
-        value_of |= dict(zip(PLANS, _plan_row(one, one.plans[-1]), strict=True)) if one.plans else {}
-        rows.append([value_of.get(column, "–") for column in columns])
-    return markdown(list(columns), rows)
 
 
 def _tell(found: Sequence[WorldFigures]) -> None:

@@ -73,17 +73,6 @@ def test_tables_and_pictures_are_written(tmp_path: Path) -> None:
     }
 
 
-def test_the_table_is_put_between_the_marks_of_a_document(tmp_path: Path) -> None:
-    document = tmp_path / "page.md"
-    document.write_text("before\n\n<!-- simulate paper -->\nold\n<!-- end of simulate paper -->\n\nafter\n")
-    run("paper", "--runs", "1", *SMALL, "--into", document)
-    text = document.read_text()
-    assert text.startswith("before\n\n<!-- simulate paper -->\n\n|  | median |")
-    assert text.endswith("<!-- end of simulate paper -->\n\nafter\n")
-    assert "old" not in text
-    assert text.count("\n| ") == 1 + 1 + 2 * len(SCHEMES)
-
-
 @pytest.mark.parametrize("groups", ["", "0,8", "eight"])
 def test_groups_that_are_no_numbers_are_wrong_use(groups: str) -> None:
     result = run("paper", "--groups", groups)

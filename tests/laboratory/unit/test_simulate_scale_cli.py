@@ -33,14 +33,9 @@ def test_each_size_is_made_for_each_way_to_gather() -> None:
     assert "making the world" in done.stderr
 
 
-def test_tables_and_pictures_are_written(tmp_path: Path) -> None:
-    document = tmp_path / "scale.md"
-    document.write_text("before\n<!-- simulate scale small -->\n<!-- end of simulate scale small -->\nafter\n")
-    done = run(*SMALL, "--gather", "event", "--into", document, "--part", "small", "--plots", tmp_path / "pictures")
+def test_pictures_are_drawn(tmp_path: Path) -> None:
+    done = run(*SMALL, "--gather", "event", "--plots", tmp_path / "pictures")
     assert done.exit_code == 0
-    written = document.read_text()
-    assert "| 100, 9, 300, event |" in written
-    assert written.endswith("after\n")
     pictures = {file.name for file in (tmp_path / "pictures").iterdir()}
     assert pictures == {"busiest.png", "stamps.png", "joins.png", "planning.png"}
 
