@@ -106,7 +106,7 @@ def test_an_expired_token_is_told_so() -> None:
         ({"sub": "anybody"}, "nor be 'anybody'"),
         ({"sub": "x" * 190}, "at most 152 bytes"),
         ({"sub": "a\nb"}, "control characters"),
-        ({"nbf": int(time.time()) + 600}, "not yet valid"),
+        ({"nbf": int(time.time()) + 86_400}, "not yet valid"),
         ({"read": "**"}, "read must be a list"),
         ({"read": ["a/../b"]}, "not a valid region pattern"),
         ({"read": ["a?"]}, "not a valid region pattern"),
