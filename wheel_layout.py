@@ -28,6 +28,8 @@ LABORATORY = "gamecast-lab"
 ROOT = Path(__file__).parent
 OF_PACKAGE = (*("adapters", "analytics", "cli", "demo", "gateway", "launcher", "loadtest", "placement", "sequencing"),)
 OF_LABORATORY = ("classic", "laboratory")
+NOT_OF_WHEELS = {"__pycache__", "build", "dist"}
+"""Folders that builds and Python leave in the tree."""
 
 # A pure folder cannot import the connection that runs its protocols, so this file is its __init__ in the wheel.
 CLASSIC, CLASSIC_IN_TREE = "gamecast/classic/__init__.py", "gamecast/classic.py"
@@ -45,6 +47,8 @@ class WheelLayout(BuildHookInterface[WheelBuilderConfig]):
     PLUGIN_NAME = "custom"
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        if self.target_name == "sdist":
+            raise LayoutError("gamecast-lab has no source distribution of its own: build --wheel; gamecast's has it")
         if version == "editable":
             return  # an editable install points at the flat tree itself
         self._copies = TemporaryDirectory(prefix="gamecast-wheel-")
@@ -63,7 +67,7 @@ class WheelLayout(BuildHookInterface[WheelBuilderConfig]):
                 build_data["force_include"][str(copy)] = file.distribution_path
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
-        if version != "editable":
+        if version != "editable" and self.target_name == "wheel":
             self._copies.cleanup()
 
 
@@ -83,7 +87,7 @@ def files_of(folders: Iterable[str]) -> Iterator[IncludedFile]:
     """Yields the files of folders of the tree, with their places in a wheel."""
     for folder in folders:
         for path in sorted((ROOT / folder).rglob("*")):
-            if path.is_file() and "__pycache__" not in path.parts:
+            if path.is_file() and NOT_OF_WHEELS.isdisjoint(path.parts):
                 place = path.relative_to(ROOT).as_posix()
                 yield IncludedFile(str(path), place, f"{PACKAGE}/{place}")
 

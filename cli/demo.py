@@ -46,6 +46,7 @@ from placement.topologies.distances import Standing, read_distances, stand
 Begin = Callable[[str, int], Callable[[int], None]]
 """Called with the name of a part and the number of its deliveries; what it returns is called with each that comes."""
 
+LIST = "list"
 WAN_DURATION_S = 30.0
 """The default part of a match that is replayed with ``--wan``: the replay takes as long."""
 
@@ -223,6 +224,8 @@ def demo(
     if replicas and (roam or wan is not None or protocol is not None):
         raise UsageError("--replicas goes with no --roam, --wan and --protocol")
     run_protocol, run_wan = _of_laboratory(protocol, wan)
+    if protocol == LIST:
+        return
     standing = _standing(wan, rtt, hosts, node_hosts, nodes, servers)
     if standing is not None:
         if roam:
@@ -294,7 +297,11 @@ def _of_laboratory(protocol: str | None, wan: Path | None) -> tuple[Any, Any]:
     run_wan: Any = None
     if protocol is not None:
         with needed_by("--protocol"):
-            from laboratory.protocols.demo import run_protocol
+            from laboratory.protocols.demo import names_of_protocols, require_protocol, run_protocol
+        if protocol == LIST:
+            click.echo("\n".join(names_of_protocols()))
+        else:
+            require_protocol(protocol)
     if wan is not None:
         with needed_by("--wan"):
             from laboratory.wan.run import run_wan

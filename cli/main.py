@@ -10,7 +10,7 @@ import click
 from cli.commands import Commands, command_of
 from cli.running import run
 from gamecast.version import __version__
-from sequencing.extras import needed_by
+from sequencing.errors import ExtraMissing
 
 SECTIONS = {
     "Get started": {
@@ -53,23 +53,21 @@ SERVERS = frozenset({"gateway", "manager"})
 def sections() -> dict[str, dict[str, str]]:
     """Return the sections with the commands that are installed."""
     try:
-        from laboratory import commands as laboratory
-    except ModuleNotFoundError:
+        from laboratory.commands import SECTIONS as OF_LABORATORY
+    except ImportError:  # of what a removed one left, too
         return SECTIONS
-    return {
-        heading: laboratory.SECTIONS.get(heading, {}) | SECTIONS.get(heading, {})
-        for heading in SECTIONS | laboratory.SECTIONS
-    }
+    return {heading: OF_LABORATORY.get(heading, {}) | SECTIONS.get(heading, {}) for heading in SECTIONS | OF_LABORATORY}
 
 
 def load(name: str) -> click.Command:
     """Import a command."""
     if name not in LABORATORY:
         return command_of(name)
-    with needed_by(f"`gamecast {name}`"):
-        from laboratory import commands as laboratory
-
-        return laboratory.load(name)
+    try:
+        from laboratory.commands import load as load_of_laboratory
+    except ImportError as error:
+        raise ExtraMissing(f"`gamecast {name}` is of the laboratory: pip install gamecast-lab") from error
+    return load_of_laboratory(name)
 
 
 @click.group(

@@ -58,9 +58,9 @@ def needed_by(what: str, *, extra: str | None = None) -> Iterator[None]:
 
 def missing_from(error: ModuleNotFoundError, what: str, *, extra: str | None = None) -> ExtraMissing | None:
     """Return the error for a failed import, None if no extra brings the module."""
-    module = (error.name or "").removeprefix("gamecast.").partition(".")[0]
-    if module in PACKAGE_OF:
-        return ExtraMissing(f"{what} is of the laboratory: pip install {PACKAGE_OF[module]}")
+    if package := PACKAGE_OF.get((error.name or "").removeprefix("gamecast.")):
+        return ExtraMissing(f"{what} is of the laboratory: pip install {package}")
+    module = (error.name or "").partition(".")[0]
     return ExtraMissing.of(module, what, extra or EXTRA_OF[module]) if module in EXTRA_OF else None
 
 

@@ -16,7 +16,7 @@ from analytics.jobs.advice import Advice, advise
 from analytics.jobs.causal import Causality, CausalViolation, audit_causality
 from analytics.jobs.cells import add_up
 from analytics.jobs.clock_steps import find_clock_steps
-from analytics.jobs.completeness import Losses, audit_losses, latest_stays
+from analytics.jobs.completeness import Losses, audit_losses, latest_stays, owed_of
 from analytics.jobs.evidence import NEEDED_FOR, Unknown, verdict_of, weigh
 from analytics.jobs.load import Load, measure_load, read_plan, recorder_losses
 from analytics.jobs.numbering import Numbering, number
@@ -208,6 +208,11 @@ def analyse(
         sources = without_damaged(spark, sources, ["deliveries"])
         cells = add_up(sources["deliveries"]).persist()
         totals = _totals(cells)
+    sources, again = each_once(sources, cells)
+    if again:
+        cells.unpersist()
+        cells = add_up(sources["deliveries"]).persist()
+        totals = _totals(cells)
     deliveries = totals["deliveries"]
     if not sources.logs:
         missing = sources.rows.get("deliveries", 0) - deliveries
@@ -218,7 +223,7 @@ def analyse(
     on_stage("numbering events")
     if causal is None:
         causal = any(session.get("ordering") == "causal" for session in sources.sessions.values())
-    numbering = number(sources["deliveries"], cells, times=causal)
+    numbering = number_all(sources, cells, times=causal)
     on_stage("cutting the orders into slices")
     slices = cut(numbering, deliveries=deliveries, deliveries_per_slice=deliveries_per_slice)
     stepped = find_clock_steps(sources["deliveries"]).collect()
@@ -263,6 +268,32 @@ def analyse(
     slices.release()
     cells.unpersist()
     return analysis
+
+
+def number_all(sources: Sources, cells: DataFrame, *, times: bool = False) -> Numbering:
+    """Number the deliveries, and what was owed and not delivered. ``times``: see `number`."""
+    owed = owed_of(latest_stays(sources["stays"]), sources["publishes"], sources["frames"])
+    return number(sources["deliveries"], cells, times=times, owed=owed)
+
+
+def each_once(sources: Sources, cells: DataFrame) -> tuple[Sources, bool]:
+    """Return the sources with each record once, and whether some stood there again, as in a file that was saved twice.
+
+    A connection numbers its deliveries: the same event under the same number is the same record.
+    """
+    numbers = cells.groupBy("session", "subscriber", "incarnation").agg(
+        fn.sum("deliveries").alias("rows"), (fn.max("last_index") - fn.min("first_index") + 1).alias("most")
+    )
+    if numbers.where("rows > most").isEmpty():
+        return sources, False
+    record = ("session", "subscriber", "incarnation", "index", "region", "epoch", "sequence", "event")
+    deliveries = sources["deliveries"].dropDuplicates(list(record))
+    again = sources["deliveries"].count() - deliveries.count()
+    if not again:
+        return sources, False
+    rows = {**sources.rows, "deliveries": sources.rows.get("deliveries", 0) - again}
+    sources.quarantine.add("row", "a delivery that another file has, too", count=again)
+    return replace(sources, tables={**sources.tables, "deliveries": deliveries}, rows=rows), True
 
 
 @dataclass(frozen=True, slots=True)
@@ -330,6 +361,7 @@ def audit_all(
         stays=sources["stays"],
         gaps=sources["gaps"],
         cells=cells,
+        receives=sources["receives"],
         evidence=evidence,
     )
     on_stage("comparing with the stamps")
@@ -344,6 +376,8 @@ def audit_all(
     unknown = (
         *evidence.unknown,
         *(Unknown(("each publisher's order",), name, SET_BACK) for name in published.doubted),
+        *([Unknown(("nothing lost",), "", NOT_COMPARED)] if losses.lost is None else ()),
+        *(Unknown(("nothing lost",), each.subscriber, str(each)) for each in losses.mute),
         *(Unknown(("nothing lost",), each.subscriber, str(each)) for each in losses.behind),
     )
     return Audit(
@@ -351,6 +385,7 @@ def audit_all(
     )
 
 
+NOT_COMPARED = "what was published is not recorded, or not by the numbers of its events"
 SET_BACK = "the order in which it published is not known: its clock was set back, or it went on at another host"
 
 
@@ -416,8 +451,6 @@ def _epochs_by_minute(epochs: DataFrame) -> dict[str, str]:
 
 def _notes(sources: Sources, cells: DataFrame, audit: Audit) -> list[str]:
     notes = []
-    if audit.losses.lost is None:
-        notes.append("losses are unknown: the published events were not recorded")
     if audit.publishers_unchecked:
         notes.append(
             f"the order of {audit.publishers_unchecked} publishers could not be checked, because sent_at_ns is missing"

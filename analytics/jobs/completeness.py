@@ -15,7 +15,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as fn
 
 from analytics.jobs.evidence import WHOLE, Evidence, Who
-from analytics.jobs.numbering import Numbering
+from analytics.jobs.numbering import Numbering, Owed
 from analytics.jobs.slices import Slices
 from sequencing.checkers import Offence
 
@@ -42,6 +42,8 @@ class Losses:
     first_unexpected: Offence | None = None
     behind: tuple[Behind, ...] = ()
     """Stays that ended long before they had all that was published."""
+    mute: tuple[Mute, ...] = ()
+    """Stays that ended without any delivery of what was published, or received, in them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +64,24 @@ class Behind:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Mute:
+    """A stay that ended, and in which none of ``events`` events was delivered: published after the join, or received.
+
+    They may be lost, or the subscriber took none.
+    """
+
+    subscriber: str
+    region: str
+    events: int
+
+    def __str__(self) -> str:
+        return (
+            f"it was in {self.region}, and delivered none of the {self.events:,} events that were published or received"
+            " meanwhile: it took none, or they were lost"
+        )
+
+
 def latest_stays(stays: DataFrame) -> DataFrame:
     """Return the last revision of each stay, as the subscribers themselves recorded it.
 
@@ -70,6 +90,17 @@ def latest_stays(stays: DataFrame) -> DataFrame:
     own = stays.where("from_index IS NOT NULL")
     last = Window.partitionBy("session", "subscriber", "incarnation", "stay").orderBy(fn.desc("revision"))
     return own.withColumn("_turn", fn.row_number().over(last)).where("_turn = 1").drop("_turn")
+
+
+def owed_of(stays: DataFrame, publishes: DataFrame, frames: DataFrame) -> Owed:
+    """Return what some recorded stays are owed. ``stays``: the latest revisions."""
+    where = ("session", "subscriber", "incarnation", "region")
+    wanted = frozenset(tuple(row) for row in stays.select(*where).distinct().collect())
+    span = fn.min("epoch").alias("first"), fn.max("epoch").alias("last"), fn.max("sequence").alias("sequence")
+    published = publishes.where("outcome = 'acknowledged' AND sequence IS NOT NULL AND epoch IS NOT NULL")
+    carried = frames.where("events > 0")
+    both = [each.groupBy("session", "region").agg(*span).collect() for each in (published, carried)]
+    return Owed(wanted, frozenset(tuple(row) for rows in both for row in rows))
 
 
 def audit_losses(
@@ -81,6 +112,7 @@ def audit_losses(
     stays: DataFrame,
     gaps: DataFrame,
     cells: DataFrame,
+    receives: DataFrame | None = None,
     evidence: Evidence = WHOLE,
 ) -> Losses:
     """Compare the published events, from publishers' rows and taps' frames, with the delivered events.
@@ -106,17 +138,21 @@ def audit_losses(
     counted = expected.groupBy("stay_number").agg(
         fn.count(fn.when(fn.col("event") <= fn.col("last"), True)).alias("owed"),
         fn.count(fn.when((fn.col("event") > fn.col("last")) & in_time, True)).alias("late"),
+        fn.count("*").alias("due"),
     )
     counted = counted.persist()
-    behind = tuple(_behind(counted, owing, numbering, gaps))
+    mute = tuple(_mute(counted, owing, numbering, gaps, receives, frames))
+    quiet_stays = {(each.subscriber, each.region) for each in mute}
+    late = _behind(counted, owing, numbering, gaps)
+    behind = tuple(each for each in late if (each.subscriber, each.region) not in quiet_stays)
     short = counted.where("owed > 0").select("stay_number", "owed")
     lacking = owing.join(short, "stay_number").where("owed <> delivered").select("stay_number").persist()
     lacking_count = lacking.count()
     try:
         if not lacking_count:
-            return Losses(0, 0, None, quiet, unexpected, first_unexpected, behind)
+            return Losses(0, 0, None, quiet, unexpected, first_unexpected, behind, mute)
         losses = _missing(owed.join(fn.broadcast(lacking), "stay_number"), firsts, numbering, gaps, quiet)
-        return replace(losses, unexpected=unexpected, first_unexpected=first_unexpected, behind=behind)
+        return replace(losses, unexpected=unexpected, first_unexpected=first_unexpected, behind=behind, mute=mute)
     finally:
         owing.unpersist()
         counted.unpersist()
@@ -237,6 +273,44 @@ def _stays(latest: DataFrame, numbering: Numbering, cells: DataFrame, evidence: 
         "ends boolean, host string, left_at_ns long"
     )
     return spark.createDataFrame(rows, schema)
+
+
+def _mute(
+    counted: DataFrame,
+    owing: DataFrame,
+    numbering: Numbering,
+    gaps: DataFrame,
+    receives: DataFrame | None,
+    frames: DataFrame,
+) -> Iterator[Mute]:
+    ended = owing.where("ends AND delivered = 0").select("stay_number", "viewer", "region")
+    rows = ended.join(counted.select("stay_number", "due"), "stay_number", "left").collect()
+    if not rows:
+        return
+    several = {(v.session, v.subscriber) for v in numbering.viewers if v.incarnation is not None}
+    arrived: dict[tuple[str, str, int | None, str], int] = {}
+    if receives is not None:
+        where = ("session", "subscriber", "incarnation", "region")
+        # Not all frames carry events.
+        carried = frames.where("events > 0").select("session", "region", "epoch", "sequence").distinct()
+        with_events = receives.join(carried, ["session", "region", "epoch", "sequence"], "left_semi")
+        for row in with_events.groupBy(*where).count().collect():
+            incarnation = row["incarnation"] if (row["session"], row["subscriber"]) in several else None
+            arrived[row["session"], row["subscriber"], incarnation, row["region"]] = row["count"]
+    told = {(row["subscriber"], row["region"]) for row in gaps.select("subscriber", "region").distinct().collect()}
+    # A later stay of the connection in the region may have had what was received.
+    had = {(row["viewer"], row["region"]) for row in owing.where("delivered > 0").select("viewer", "region").collect()}
+    counts: dict[tuple[int, int], int] = {}
+    for row in rows:
+        place = row["viewer"], row["region"]
+        viewer, region = numbering.viewers[row["viewer"]], numbering.regions[row["region"]][1]
+        received = (
+            0 if place in had else arrived.get((viewer.session, viewer.subscriber, viewer.incarnation, region), 0)
+        )
+        if (viewer.subscriber, region) not in told and (due := max(row["due"] or 0, received)):
+            counts[place] = max(counts.get(place, 0), due)
+    for (viewer_number, region_number), due in sorted(counts.items()):
+        yield Mute(numbering.viewers[viewer_number].name, numbering.regions[region_number][1], due)
 
 
 def _behind(counted: DataFrame, owing: DataFrame, numbering: Numbering, gaps: DataFrame) -> Iterator[Behind]:

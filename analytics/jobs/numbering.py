@@ -62,7 +62,7 @@ class Numbering:
         return (region * self.epochs + (epoch - self.first_epoch)) * self.sequences + sequence
 
     def has_place(self) -> Column:
-        """Return the expression of whether columns epoch and sequence have numbers, up to the last delivery."""
+        """Return the expression of whether columns epoch and sequence have numbers."""
         return (fn.col("sequence") < self.sequences) & fn.col("epoch").between(*self.epochs_between)
 
     @property
@@ -84,8 +84,23 @@ class Numbering:
         return f"{self.regions[region][1]} {self.first_epoch + epoch}-{sequence}"
 
 
-def number(deliveries: DataFrame, cells: DataFrame, *, times: bool = False) -> Numbering:
-    """Number the deliveries of ``cells`` (see `analytics.jobs.cells`), which have few rows.
+@dataclass(frozen=True, slots=True)
+class Owed:
+    """What is owed, whether anything of it was delivered or not.
+
+    ``stays``: (session, subscriber, incarnation, region) each; ``spans``: (session, region, first epoch, last epoch,
+    last sequence) each, of what was published.
+    """
+
+    stays: frozenset[tuple[str, str, int | None, str]] = frozenset()
+    spans: frozenset[tuple[str, str, int, int, int]] = frozenset()
+
+
+NOTHING_OWED = Owed()
+
+
+def number(deliveries: DataFrame, cells: DataFrame, *, times: bool = False, owed: Owed = NOTHING_OWED) -> Numbering:
+    """Number the deliveries of ``cells`` (see `analytics.jobs.cells`), which have few rows, and what is owed besides.
 
     ``times``: with delivered_at_ns, which only the causal audit needs. Foreign events, which have only an id, cost one
     more shuffle.
@@ -93,16 +108,20 @@ def number(deliveries: DataFrame, cells: DataFrame, *, times: bool = False) -> N
     spark = deliveries.sparkSession
     rows = cells.select(*CELL, "epoch_min", "epoch_max", "sequence_max", "foreign").collect()
     connections = {(row["session"], row["subscriber"], row["incarnation"]) for row in rows}
+    connections |= {stay[:3] for stay in owed.stays}
     ordered = sorted(connections, key=lambda each: (each[0], each[1], -1 if each[2] is None else each[2]))
     subscribers: dict[tuple[str, str], int] = {}
     for session, subscriber, _ in ordered:
         subscribers[session, subscriber] = subscribers.get((session, subscriber), 0) + 1
     viewers = tuple(Viewer(s, who, i if subscribers[s, who] > 1 else None) for s, who, i in ordered)
-    regions = tuple(sorted({(row["session"], row["region"]) for row in rows}))
+    known = {(row["session"], row["region"]) for row in rows} | {(stay[0], stay[3]) for stay in owed.stays}
+    regions = tuple(sorted(known))
+    spans = [span for span in owed.spans if span[:2] in known]
     publishers = tuple(sorted({row["publisher"] for row in rows}))
-    first_epoch = min((row["epoch_min"] for row in rows if row["epoch_min"] is not None), default=0)
-    epochs = max((row["epoch_max"] or 0 for row in rows), default=0) - first_epoch + 1
-    sequences = max((row["sequence_max"] or 0 for row in rows), default=0) + 1
+    begins = [*(row["epoch_min"] for row in rows if row["epoch_min"] is not None), *(span[2] for span in spans)]
+    first_epoch = min(begins, default=0)
+    epochs = max([0, *(row["epoch_max"] or 0 for row in rows), *(span[3] for span in spans)]) - first_epoch + 1
+    sequences = max([0, *(row["sequence_max"] or 0 for row in rows), *(span[4] for span in spans)]) + 1
     foreign = any(row["foreign"] for row in rows) or len(regions) * epochs * sequences > NUMBER_MAX
 
     viewer_rows = [(*each, n) for n, each in enumerate(ordered)]

@@ -37,6 +37,7 @@ from sequencing.errors import InvalidInput
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    import pyarrow.parquet as pq
 
 CHUNK_BYTES = 1 << 20
 _NUMBERED = re.compile(rf"\.?(?P<recorder>.+)-(?P<number>\d{{6}}){re.escape(FILE_SUFFIX)}(\.partial)?")
@@ -296,12 +297,31 @@ def read_footer(file: Stored, table: str, session: str) -> Footer:
     wrong = _wrong_columns(schema, table)
     if wrong:
         return Footer(wrong=f"columns are missing or of another type: {', '.join(wrong)}", lacks=True)
+    if nulls := _nulls(footer, schema, table):
+        return Footer(wrong=f"nulls where none may be, in {', '.join(nulls)}", lacks=True)
     if not footer.num_rows:
         return Footer()
     ends = tuple(_ends(footer.row_group(0).column(place)) for place in range(min(footer.num_columns, ENDS_MAX)))
     notes.pop("ARROW:schema", None)
     alike = (file.size, footer.num_rows, footer.serialized_size, *sorted(notes.items()), *ends)
     return Footer(events_in(footer), alike=alike, recorder=notes.get(FILE_RECORDER, ""))
+
+
+def _nulls(footer: pq.FileMetaData, schema: pa.Schema, table: str) -> list[str]:
+    """Return the columns that have nulls and may not have any. Recorders say of these that they are not nullable."""
+    needed = {column.name for column in TABLE_OF[table].columns if not column.nullable}
+    doubtful = {field.name for field in schema if field.nullable and field.name in needed}
+    if not doubtful:
+        return []
+    having = set()
+    for number in range(footer.num_row_groups):
+        group = footer.row_group(number)
+        for place in range(group.num_columns):
+            column = group.column(place)
+            statistics = column.statistics
+            if column.path_in_schema in doubtful and statistics is not None and statistics.null_count:
+                having.add(column.path_in_schema)
+    return sorted(having)
 
 
 ENDS_MAX = 12

@@ -53,7 +53,7 @@ class Trial:
 
 
 def run_trial(peer: Peer, world: World, phases: Phases) -> Trial:
-    """Blocks for the whole trial; raises `ProcessFailed` with a process's traceback, and as `Peer.site` does."""
+    """Blocks for the whole trial; raises `ProcessFailed` with what a process met, and as `Peer.site` does."""
     with peer.site(world) as site:
         board = Board(spawn)
         task = peer, site, world, phases, board

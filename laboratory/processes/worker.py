@@ -61,7 +61,7 @@ class Worker:
             raise ProcessFailed(f"the process of {self._name} said nothing for {seconds_max:g} s")
         try:
             word, what = self.pipe.recv()
-        except EOFError:
+        except (EOFError, ConnectionResetError):  # the latter if a request was not read
             self._process.join()
             raise ProcessFailed(f"the process of {self._name} ended with status {self._process.exitcode}") from None
         if word == "failed":
@@ -104,10 +104,13 @@ def _wait_for_parent() -> None:
 def _run(work: Callable[..., Any], task: tuple[Any, ...], pipe: Connection) -> None:
     end_with_parent()
     try:
-        pipe.send(("done", work(*task, pipe)))
+        last = "done", work(*task, pipe)
+    except (BrokenPipeError, ConnectionResetError, EOFError) as error:
+        last = "failed", f"{type(error).__name__}: {error}"  # the parent needs no more, and is not there to hear it
     except BaseException as error:  # noqa: BLE001 - the parent waits for any error
-        with suppress(OSError):
-            pipe.send(("failed", _told(error)))
+        last = "failed", _told(error)
+    with suppress(OSError):
+        pipe.send(last)
 
 
 def _told(error: BaseException) -> str:

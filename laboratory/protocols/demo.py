@@ -21,7 +21,7 @@ from adapters.embedded.server import EmbeddedServers
 from classic.executions.guarantees import Violation, violations
 from classic.executions.journal import Journal
 from classic.executions.record import Record
-from classic.protocols.catalogue import find_protocol, require_fit
+from classic.protocols.catalogue import PROTOCOLS, find_protocol, require_fit
 from classic.protocols.process import Deliver, Message
 from classic.protocols.setup import Setup
 from demo.match.hosting import Publication, Workload
@@ -36,6 +36,16 @@ from sequencing.overlaps import count_double_overlaps
 
 EVENTS_MAX = 1000
 """The slowest protocols take some milliseconds an event with eight servers, because all have to agree with all."""
+
+
+def names_of_protocols() -> list[str]:
+    """Return the names of the protocols that there are."""
+    return list(PROTOCOLS)
+
+
+def require_protocol(name: str) -> None:
+    """Raise `UsageError` unless there is a protocol of this name."""
+    find_protocol(name)
 
 
 def bounded(workload: Workload) -> Workload:

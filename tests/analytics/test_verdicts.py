@@ -21,10 +21,9 @@ import pyarrow.parquet as pq
 from click.testing import CliRunner
 from pyspark.sql import SparkSession
 
-from analytics.jobs.analysis import Audit, audit_all
+from analytics.jobs.analysis import Audit, audit_all, each_once, number_all
 from analytics.jobs.cells import add_up
 from analytics.jobs.clock_steps import find_clock_steps
-from analytics.jobs.numbering import number
 from analytics.jobs.slices import cut
 from analytics.jobs.spark import set_for
 from analytics.session.reading import read_sources
@@ -56,6 +55,10 @@ class World:
     """The number in the names of files."""
     copied: list[str] = field(default_factory=list)
     """Tables whose file is there twice."""
+    saved_again: bool = False
+    """Whether the deliveries are there twice, in another encoding."""
+    nulls: bool = False
+    """Whether there is a file of deliveries with nulls where none may be."""
 
     def of(self, table: str, name: str) -> list[Row]:
         key = {"publishes": "publisher", "connections": "name"}.get(table, "subscriber")
@@ -402,6 +405,33 @@ def files_of_a_publisher_that_are_missing(world: World) -> str:
     return UNKNOWN if heard else KEPT
 
 
+def a_server_that_delivers_nothing(world: World) -> str:
+    """It is in its regions to the end, and its application gets none of what is published there."""
+    name = world.anybody()
+    world.drop("deliveries", world.of("deliveries", name))
+    world.renumber(name)
+    return UNKNOWN
+
+
+def a_region_that_nobody_delivers(world: World) -> str:
+    region = world.random.choice(world.rows["deliveries"])["region"]
+    for name in sorted({row["subscriber"] for row in world.rows["deliveries"]}):
+        world.drop("deliveries", [row for row in world.of("deliveries", name) if row["region"] == region])
+        world.renumber(name)
+    return UNKNOWN
+
+
+def a_file_that_was_saved_again(world: World) -> str:
+    """By other hands, so that its bytes are others: its records are the same."""
+    world.saved_again = True
+    return KEPT
+
+
+def a_file_with_nulls(world: World) -> str:
+    world.nulls = True
+    return UNKNOWN
+
+
 FAULTS: tuple[Callable[[World], str], ...] = (
     *(nothing, a_loss, a_loss_that_is_told, a_repetition, a_swap, an_event_of_nobody, rows_that_are_missing),
     *(
@@ -423,6 +453,12 @@ FAULTS: tuple[Callable[[World], str], ...] = (
         a_gap_without_an_end_and_a_loss_after_it,
         a_server_that_starves,
     ),
+    *(
+        a_server_that_delivers_nothing,
+        a_region_that_nobody_delivers,
+        a_file_that_was_saved_again,
+        a_file_with_nulls,
+    ),
 )
 
 
@@ -443,6 +479,12 @@ def write(world: World, directory: Path) -> None:
         pq.write_table(pa.Table.from_pylist(whole, schema=schema), file)
         if table in world.spoilt:
             file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+        elif table == "deliveries" and world.saved_again:
+            pq.write_table(pa.Table.from_pylist(whole, schema=schema), folder / "resaved.parquet", compression="gzip")
+        elif table == "deliveries" and world.nulls:
+            lax = pa.schema([each.with_nullable(True) for each in schema], metadata=schema.metadata)
+            spoilt = [{**whole[-1], "index": None}, {**whole[-1], "region": None}]
+            pq.write_table(pa.Table.from_pylist(spoilt, schema=lax), folder / "spoilt-000002.parquet")
         elif table in world.copied:
             shutil.copy(file, folder / "another-000007.parquet")
 
@@ -452,8 +494,9 @@ def judged(spark: SparkSession, world: World, directory: Path) -> Audit:
     sources = read_sources(spark, [directory])
     count = sources.rows["deliveries"]
     set_for(spark, deliveries=count)
+    sources, _ = each_once(sources, add_up(sources["deliveries"]))
     cells = add_up(sources["deliveries"]).persist()
-    numbering = number(sources["deliveries"], cells)
+    numbering = number_all(sources, cells)
     slices = cut(numbering, deliveries=count)
     stepped = [row["subscriber"] for row in find_clock_steps(sources["deliveries"]).collect()]
     found = audit_all(sources, numbering, slices, cells, stepped=stepped)
