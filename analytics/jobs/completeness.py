@@ -29,7 +29,10 @@ Where a delivery is dated before its publishing, they are farther apart, and the
 
 @dataclass(frozen=True, slots=True)
 class Losses:
-    """``lost`` is None if the published events were not recorded."""
+    """``lost`` is None if the published events were not recorded.
+
+    Of events that have only a name, as in foreign logs, the losses of stays are not known: those have no places.
+    """
 
     lost: int | None
     announced: int
@@ -124,6 +127,10 @@ def audit_losses(
     delivered_by = cells.select("session", "subscriber").distinct()
     silent = latest.join(delivered_by, ["session", "subscriber"], "left_anti").select("subscriber").distinct()
     quiet = tuple(sorted(row["subscriber"] for row in silent.limit(1000).collect()))
+    if numbering.names is not None:
+        if not latest.isEmpty():
+            return Losses(None, 0, None, quiet)
+        return _of_names(slices, numbering, publishes, cells, evidence)
     events = _published(numbering, publishes, frames)
     if events is None:
         return Losses(None, 0, None, quiet)
@@ -157,6 +164,55 @@ def audit_losses(
         owing.unpersist()
         counted.unpersist()
         lacking.unpersist()
+
+
+def _of_names(
+    slices: Slices, numbering: Numbering, publishes: DataFrame, cells: DataFrame, evidence: Evidence
+) -> Losses:
+    """Compare events that have only a name: each subscriber owes all of the regions of which it delivered any."""
+    assert numbering.names is not None
+    session = fn.col("session")
+    known = publishes.where("outcome = 'acknowledged'").withColumn(
+        "name", fn.coalesce(fn.col("event"), fn.concat_ws("-", "epoch", "sequence"))
+    )
+    published = known.where("name <> ''").select(session, "region", "name").distinct()
+    if published.isEmpty():
+        return Losses(None, 0, None, ())
+    spark = cells.sparkSession
+    rows = [(*region, number) for number, region in enumerate(numbering.regions)]
+    regions = fn.broadcast(spark.createDataFrame(rows, "session string, region string, number int"))
+    placed = published.join(regions, ["session", "region"]).select(fn.col("number").alias("region"), "name")
+    placed = placed.join(numbering.names, ["region", "name"], "left").persist()
+    firsts = slices.deliveries.where("nth = 1").select("viewer", "region", "event", "index")
+    owing = firsts.select("viewer", "region").distinct()
+    partial = _numbers_of(evidence.partial, numbering)
+    if partial:
+        owing = owing.where(~fn.col("viewer").isin(sorted(partial)))
+    missing = placed.join(fn.broadcast(owing), "region").join(firsts, ["viewer", "region", "event"], "left_anti")
+    strange = firsts.join(placed.where("event IS NOT NULL"), ["region", "event"], "left_anti")
+    lost = missing.agg(fn.count("*").alias("n"), fn.min(fn.struct("name", "viewer", "region")).alias("one")).first()
+    more = strange.agg(
+        fn.countDistinct("event").alias("n"), fn.min(fn.struct("event", "viewer", "region")).alias("one")
+    ).first()
+    placed.unpersist()
+    first = first_unexpected = None
+    if lost is not None and lost["n"]:
+        one = lost["one"]
+        where, who = numbering.regions[one["region"]][1], numbering.viewers[one["viewer"]].name
+        first = Offence("lost", (one["name"],), (where,), (who,))
+    if more is not None and more["n"]:
+        one = more["one"]
+        where, who = numbering.regions[one["region"]][1], numbering.viewers[one["viewer"]].name
+        name = numbering.name_events([one["event"]])[one["event"]]
+        first_unexpected = Offence("unexpected", (name,), (where,), (who,))
+    counts = [int(each["n"]) if each is not None else 0 for each in (lost, more)]
+    return Losses(counts[0], 0, first, (), counts[1], first_unexpected)
+
+
+def _numbers_of(connections: Iterable[Who], numbering: Numbering) -> set[int | None]:
+    several = {(v.session, v.subscriber) for v in numbering.viewers if v.incarnation is not None}
+    viewers = {(v.session, v.subscriber, v.incarnation): n for n, v in enumerate(numbering.viewers)}
+    return {viewers.get((s, name, n if (s, name) in several else None)) for s, name, n in connections}
 
 
 def _is_published_after_the_join() -> Column:
@@ -230,10 +286,7 @@ def _stays(latest: DataFrame, numbering: Numbering, cells: DataFrame, evidence: 
     viewers = {(v.session, v.subscriber, v.incarnation): n for n, v in enumerate(numbering.viewers)}
     regions = {region: n for n, region in enumerate(numbering.regions)}
 
-    def numbers_of(connections: Iterable[Who]) -> set[int | None]:
-        return {viewers.get((s, name, n if (s, name) in several else None)) for s, name, n in connections}
-
-    partial, unended = numbers_of(evidence.partial), numbers_of(evidence.open)
+    partial, unended = _numbers_of(evidence.partial, numbering), _numbers_of(evidence.open, numbering)
     behind, ahead = _behind_ns(cells), _ahead_ns(cells)
     rows: list[tuple[int, int, int, int, int, int, bool, bool, str | None, int]] = []
     stayed: set[tuple[int, int]] = set()

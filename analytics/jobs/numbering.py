@@ -40,8 +40,8 @@ class Numbering:
     """The numbers of one set of deliveries.
 
     ``deliveries``: a row for each delivery with viewer int, region int, publisher int, event long, index long, hint
-    long, sent_at_ns long, replayed boolean. ``names`` has event and name of foreign events, None if numbers can be
-    converted back.
+    long, sent_at_ns long, replayed boolean. ``names`` has region, event and name of foreign events, None if numbers
+    can be converted back.
     """
 
     deliveries: DataFrame
@@ -148,7 +148,7 @@ def number(deliveries: DataFrame, cells: DataFrame, *, times: bool = False, owed
         # Numbers that are computed twice may differ.
         names = names.persist()
         numbered = keyed.drop("event").join(names, ["region", "name"]).withColumnRenamed("number", "event")
-        names = names.select(fn.col("number").alias("event"), "name")
+        names = names.select("region", fn.col("number").alias("event"), "name")
     made = Numbering(numbered, viewers, regions, publishers, first_epoch, epochs, sequences, names)
     event = fn.col("event") if foreign else made.event_number()
     hint = fn.coalesce(fn.col("delivered_at_ns"), fn.col("sent_at_ns"), fn.col("index"))
