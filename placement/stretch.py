@@ -93,10 +93,6 @@ class Distances:
         """Compute them: two runs of Dijkstra's algorithm a subscriber in a network."""
         return cls(workload, topology, topology.ms_from(workload.hosts), topology.ms_to(workload.hosts))
 
-    def with_groups(self, workload: Workload) -> Distances:
-        """Return the distances for another workload of the same hosts."""
-        return Distances(workload, self.topology, self.up, self.down)
-
     @cached_property
     def direct(self) -> FloatArray:
         """subscribers × subscribers: from the row's to the column's."""
