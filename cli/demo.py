@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 import orjson
@@ -66,6 +66,27 @@ class _Servers(click.ParamType[int | None]):
         return servers
 
 
+def _known_protocol(context: click.Context, _: click.Parameter, name: str | None) -> str | None:
+    """Check, before a match is read, that the laboratory is there, and has this protocol; list the names if asked."""
+    if name is None:
+        return None
+    with needed_by("--protocol"):
+        from laboratory.protocols.demo import names_of_protocols, require_protocol
+    if name == LIST:
+        click.echo("\n".join(names_of_protocols()))
+        context.exit()
+    require_protocol(name)
+    return name
+
+
+def _with_laboratory(_: click.Context, __: click.Parameter, file: Path | None) -> Path | None:
+    """Check, before a match is read, that the laboratory is there, which delays the traffic."""
+    if file is not None:
+        with needed_by("--wan"):
+            import laboratory.wan.run as _run  # noqa: F401 - its absence is what counts here
+    return file
+
+
 @click.command()
 @click.argument("prefix", required=False)
 @click.option(
@@ -109,6 +130,7 @@ class _Servers(click.ParamType[int | None]):
     "--wan",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
+    callback=_with_laboratory,
     help="Delay traffic between hosts by this latency matrix (CSV, ms), and report measured and predicted stretch. "
     f"--speed 0 counts as 1, and {WAN_DURATION_S:g} s are replayed unless you set "
     "--duration-s. It needs gamecast-lab.",
@@ -121,6 +143,7 @@ class _Servers(click.ParamType[int | None]):
 @click.option(
     "--protocol",
     metavar="NAME",
+    callback=_known_protocol,
     help="Replay over this classic protocol instead, over mailboxes in one Redis server, and judge it by its own "
     "guarantees; the first 1,000 events at most. --nodes is then the number of servers of plain Pub/Sub. It needs "
     "gamecast-lab, and `--protocol list` tells the names.",
@@ -223,9 +246,6 @@ def demo(
         raise UsageError("--kill kills a master, and a replica takes over: also give --replicas 1")
     if replicas and (roam or wan is not None or protocol is not None):
         raise UsageError("--replicas goes with no --roam, --wan and --protocol")
-    run_protocol, run_wan = _of_laboratory(protocol, wan)
-    if protocol == LIST:
-        return
     standing = _standing(wan, rtt, hosts, node_hosts, nodes, servers)
     if standing is not None:
         if roam:
@@ -252,9 +272,13 @@ def demo(
     report: WanReport | None = None
     outcome: Outcome | ProtocolOutcome
     if protocol is not None:
+        from laboratory.protocols.demo import run_protocol
+
         with _progress() as begin:
             outcome = asyncio.run(run_protocol(workload, protocol, nodes=nodes, speed=speed, begin=begin))
     elif standing is not None:
+        from laboratory.wan.run import run_wan
+
         with _progress() as begin:
             made = run_wan(workload, standing, nodes=nodes, speed=speed, begin=begin, record=recording)
             outcome, report = asyncio.run(made)
@@ -289,23 +313,6 @@ def demo(
             click.echo(f"The recorded session is in {session}: analyze it with `gamecast analyze {session}`.")
     if not outcome.fine:
         context.exit(BROKEN)
-
-
-def _of_laboratory(protocol: str | None, wan: Path | None) -> tuple[Any, Any]:
-    """Return what runs the two, as far as wanted: before a match is read, for the laboratory may be missing."""
-    run_protocol: Any = None
-    run_wan: Any = None
-    if protocol is not None:
-        with needed_by("--protocol"):
-            from laboratory.protocols.demo import names_of_protocols, require_protocol, run_protocol
-        if protocol == LIST:
-            click.echo("\n".join(names_of_protocols()))
-        else:
-            require_protocol(protocol)
-    if wan is not None:
-        with needed_by("--wan"):
-            from laboratory.wan.run import run_wan
-    return run_protocol, run_wan
 
 
 _OF_TRADES = {"joint", "seed", "as_json"}

@@ -10,7 +10,7 @@ import click
 from cli.commands import Commands, command_of
 from cli.running import run
 from gamecast.version import __version__
-from sequencing.errors import ExtraMissing
+from sequencing.extras import without_laboratory
 
 SECTIONS = {
     "Get started": {
@@ -66,7 +66,7 @@ def load(name: str) -> click.Command:
     try:
         from laboratory.commands import load as load_of_laboratory
     except ImportError as error:
-        raise ExtraMissing(f"`gamecast {name}` is of the laboratory: pip install gamecast-lab") from error
+        raise without_laboratory(f"`gamecast {name}`") from error
     return load_of_laboratory(name)
 
 

@@ -36,8 +36,8 @@ EXTRA_OF = {
     "socketio": "socketio",
 }
 """Module → the extra that brings it; where several do, the smallest."""
-PACKAGE_OF = {"laboratory": "gamecast-lab", "classic": "gamecast-lab"}
-"""Folder → the distribution that brings it, where that is another one."""
+LABORATORY = frozenset({"laboratory", "classic"})
+"""The folders that another distribution brings, gamecast-lab."""
 
 
 @contextmanager
@@ -58,10 +58,15 @@ def needed_by(what: str, *, extra: str | None = None) -> Iterator[None]:
 
 def missing_from(error: ModuleNotFoundError, what: str, *, extra: str | None = None) -> ExtraMissing | None:
     """Return the error for a failed import, None if no extra brings the module."""
-    if package := PACKAGE_OF.get((error.name or "").removeprefix("gamecast.")):
-        return ExtraMissing(f"{what} is of the laboratory: pip install {package}")
+    if (error.name or "").removeprefix("gamecast.") in LABORATORY:
+        return without_laboratory(what)
     module = (error.name or "").partition(".")[0]
     return ExtraMissing.of(module, what, extra or EXTRA_OF[module]) if module in EXTRA_OF else None
+
+
+def without_laboratory(what: str) -> ExtraMissing:
+    """Return the error for a part of gamecast-lab, which is not installed."""
+    return ExtraMissing(f"{what} is of the laboratory: pip install gamecast-lab")
 
 
 def first_missing(extra: str, what: str, *, told: str | None = None) -> ExtraMissing | None:

@@ -72,9 +72,9 @@ def test_components_need_order_among_themselves_with_and_without_atoms(
     world = Membership.of(members)
     made = make_plan(world, {f"n{number}": "" for number in range(nodes)})
     assert PlanFigures(made, world, {}, 0, {}).components == components
-    nobody = Membership.of({}, world.regions)
-    assert PlanFigures(made, nobody, {}, 0, {}).components == 0
-    assert PlanFigures(made, nobody, {}, 0, {}, world).components == components
+    empty = Membership.of({}, world.regions)
+    assert PlanFigures(made, empty, {}, 0, {}).components == 0
+    assert PlanFigures(made, empty, {}, 0, {}, world).components == components
 
 
 def test_nodes_stand_so_that_every_link_leads_to_the_right() -> None:
