@@ -99,11 +99,11 @@ def owed_of(stays: DataFrame, publishes: DataFrame, frames: DataFrame) -> Owed:
     """Return what some recorded stays are owed. ``stays``: the latest revisions."""
     where = ("session", "subscriber", "incarnation", "region")
     wanted = frozenset(tuple(row) for row in stays.select(*where).distinct().collect())
-    span = fn.min("epoch").alias("first"), fn.max("epoch").alias("last"), fn.max("sequence").alias("sequence")
+    place = ("session", "region", "epoch", "sequence")
     published = publishes.where("outcome = 'acknowledged' AND sequence IS NOT NULL AND epoch IS NOT NULL")
-    carried = frames.where("events > 0")
-    both = [each.groupBy("session", "region").agg(*span).collect() for each in (published, carried)]
-    return Owed(wanted, frozenset(tuple(row) for rows in both for row in rows))
+    known = published.select(*place).unionByName(frames.where("events > 0").select(*place))
+    spans = known.groupBy("session", "region").agg(fn.min("epoch"), fn.max("epoch"), fn.max("sequence"))
+    return Owed(wanted, frozenset(tuple(row) for row in spans.collect()))
 
 
 def audit_losses(
@@ -130,7 +130,7 @@ def audit_losses(
     if numbering.names is not None:
         if not latest.isEmpty():
             return Losses(None, 0, None, quiet)
-        return _of_names(slices, numbering, publishes, cells, evidence)
+        return _of_names(slices, numbering, publishes, evidence)
     events = _published(numbering, publishes, frames)
     if events is None:
         return Losses(None, 0, None, quiet)
@@ -166,21 +166,16 @@ def audit_losses(
         lacking.unpersist()
 
 
-def _of_names(
-    slices: Slices, numbering: Numbering, publishes: DataFrame, cells: DataFrame, evidence: Evidence
-) -> Losses:
+def _of_names(slices: Slices, numbering: Numbering, publishes: DataFrame, evidence: Evidence) -> Losses:
     """Compare events that have only a name: each subscriber owes all of the regions of which it delivered any."""
     assert numbering.names is not None
-    session = fn.col("session")
     known = publishes.where("outcome = 'acknowledged'").withColumn(
         "name", fn.coalesce(fn.col("event"), fn.concat_ws("-", "epoch", "sequence"))
     )
-    published = known.where("name <> ''").select(session, "region", "name").distinct()
+    published = known.where("name <> ''").select("session", "region", "name").distinct()
     if published.isEmpty():
         return Losses(None, 0, None, ())
-    spark = cells.sparkSession
-    rows = [(*region, number) for number, region in enumerate(numbering.regions)]
-    regions = fn.broadcast(spark.createDataFrame(rows, "session string, region string, number int"))
+    regions = numbering.region_table(publishes.sparkSession)
     placed = published.join(regions, ["session", "region"]).select(fn.col("number").alias("region"), "name")
     placed = placed.join(numbering.names, ["region", "name"], "left").persist()
     firsts = slices.deliveries.where("nth = 1").select("viewer", "region", "event", "index")
@@ -210,9 +205,8 @@ def _of_names(
 
 
 def _numbers_of(connections: Iterable[Who], numbering: Numbering) -> set[int | None]:
-    several = {(v.session, v.subscriber) for v in numbering.viewers if v.incarnation is not None}
-    viewers = {(v.session, v.subscriber, v.incarnation): n for n, v in enumerate(numbering.viewers)}
-    return {viewers.get((s, name, n if (s, name) in several else None)) for s, name, n in connections}
+    number_of = numbering.viewer_numbers()
+    return {number_of(*connection) for connection in connections}
 
 
 def _is_published_after_the_join() -> Column:
@@ -222,11 +216,7 @@ def _is_published_after_the_join() -> Column:
 
 def _published(numbering: Numbering, publishes: DataFrame, frames: DataFrame) -> DataFrame | None:
     """Return region, event, published_at_ns and published_host of all events that are known to have been published."""
-    if numbering.names is not None:
-        return None
-    spark = publishes.sparkSession
-    rows = [(*region, number) for number, region in enumerate(numbering.regions)]
-    regions = fn.broadcast(spark.createDataFrame(rows, "session string, region string, number int"))
+    regions = numbering.region_table(publishes.sparkSession)
     acknowledged = publishes.where("outcome = 'acknowledged' AND sequence IS NOT NULL")
     host = fn.col("host").alias("published_host")
     own = acknowledged.select("session", "region", "epoch", "sequence", "published_at_ns", host)
@@ -241,7 +231,7 @@ def _published(numbering: Numbering, publishes: DataFrame, frames: DataFrame) ->
         return None
     both = own.unionByName(tapped) if known_here and known_tapped else own if known_here else tapped
     numbered = both.join(regions, ["session", "region"]).drop("region").withColumnRenamed("number", "region")
-    # Sequences beyond all delivered ones would be numbered as another epoch's.
+    # Sequences beyond all known ones would be numbered as another epoch's.
     kept = numbered.where(numbering.has_place()).select(
         "region", numbering.event_number().alias("event"), "published_at_ns", "published_host"
     )
@@ -282,8 +272,7 @@ def _stays(latest: DataFrame, numbering: Numbering, cells: DataFrame, evidence: 
     Without those of connections with holes.
     """
     spark = cells.sparkSession
-    several = {(v.session, v.subscriber) for v in numbering.viewers if v.incarnation is not None}
-    viewers = {(v.session, v.subscriber, v.incarnation): n for n, v in enumerate(numbering.viewers)}
+    number_of = numbering.viewer_numbers()
     regions = {region: n for n, region in enumerate(numbering.regions)}
 
     partial, unended = _numbers_of(evidence.partial, numbering), _numbers_of(evidence.open, numbering)
@@ -303,7 +292,7 @@ def _stays(latest: DataFrame, numbering: Numbering, cells: DataFrame, evidence: 
     )
     for row in latest.select(*columns).collect():
         who = (row["session"], row["subscriber"])
-        viewer = viewers.get((*who, row["incarnation"] if who in several else None))
+        viewer = number_of(*who, row["incarnation"])
         region = regions.get((row["session"], row["region"]))
         if viewer is None or region is None:
             continue
@@ -317,7 +306,8 @@ def _stays(latest: DataFrame, numbering: Numbering, cells: DataFrame, evidence: 
         rows.append((len(rows), viewer, region, row["from_index"], to, joined, False, ends, row["host"], left))
     for row in cells.select("session", "subscriber", "incarnation", "region").distinct().collect():
         who = (row["session"], row["subscriber"])
-        viewer = viewers[(*who, row["incarnation"] if who in several else None)]
+        viewer = number_of(*who, row["incarnation"])
+        assert viewer is not None  # it delivered
         region = regions[row["session"], row["region"]]
         if (viewer, region) not in stayed and viewer not in partial:
             rows.append((len(rows), viewer, region, ALWAYS, NEVER, NEVER, True, viewer in unended, None, ALWAYS))
@@ -340,28 +330,25 @@ def _mute(
     rows = ended.join(counted.select("stay_number", "due"), "stay_number", "left").collect()
     if not rows:
         return
-    several = {(v.session, v.subscriber) for v in numbering.viewers if v.incarnation is not None}
-    arrived: dict[tuple[str, str, int | None, str], int] = {}
+    number_of, regions = numbering.viewer_numbers(), {region: n for n, region in enumerate(numbering.regions)}
+    arrived: dict[tuple[int | None, int | None], int] = {}
     if receives is not None:
-        where = ("session", "subscriber", "incarnation", "region")
-        # Not all frames carry events.
-        carried = frames.where("events > 0").select("session", "region", "epoch", "sequence").distinct()
-        with_events = receives.join(carried, ["session", "region", "epoch", "sequence"], "left_semi")
-        for row in with_events.groupBy(*where).count().collect():
-            incarnation = row["incarnation"] if (row["session"], row["subscriber"]) in several else None
-            arrived[row["session"], row["subscriber"], incarnation, row["region"]] = row["count"]
+        place = ["session", "region", "epoch", "sequence"]
+        carried = frames.where("events > 0").select(*place).distinct()  # not all frames carry events
+        with_events = receives.join(carried, place, "left_semi")
+        for row in with_events.groupBy("session", "subscriber", "incarnation", "region").count().collect():
+            viewer = number_of(row["session"], row["subscriber"], row["incarnation"])
+            arrived[viewer, regions.get((row["session"], row["region"]))] = row["count"]
     told = {(row["subscriber"], row["region"]) for row in gaps.select("subscriber", "region").distinct().collect()}
     # A later stay of the connection in the region may have had what was received.
     had = {(row["viewer"], row["region"]) for row in owing.where("delivered > 0").select("viewer", "region").collect()}
     counts: dict[tuple[int, int], int] = {}
     for row in rows:
-        place = row["viewer"], row["region"]
-        viewer, region = numbering.viewers[row["viewer"]], numbering.regions[row["region"]][1]
-        received = (
-            0 if place in had else arrived.get((viewer.session, viewer.subscriber, viewer.incarnation, region), 0)
-        )
-        if (viewer.subscriber, region) not in told and (due := max(row["due"] or 0, received)):
-            counts[place] = max(counts.get(place, 0), due)
+        where = row["viewer"], row["region"]
+        who, region = numbering.viewers[row["viewer"]].subscriber, numbering.regions[row["region"]][1]
+        received = 0 if where in had else arrived.get(where, 0)
+        if (who, region) not in told and (due := max(row["due"] or 0, received)):
+            counts[where] = max(counts.get(where, 0), due)
     for (viewer_number, region_number), due in sorted(counts.items()):
         yield Mute(numbering.viewers[viewer_number].name, numbering.regions[region_number][1], due)
 
@@ -442,14 +429,12 @@ def _resumed(gaps: DataFrame, numbering: Numbering, firsts: DataFrame) -> dict[t
 
 def _announced(missing: DataFrame, numbering: Numbering, gaps: DataFrame, firsts: DataFrame) -> DataFrame:
     """Add told: whether a gap of the same viewer and region covers the event."""
-    several = {(v.session, v.subscriber) for v in numbering.viewers if v.incarnation is not None}
-    viewers = {(v.session, v.subscriber, v.incarnation): n for n, v in enumerate(numbering.viewers)}
+    number_of = numbering.viewer_numbers()
     regions = {region: n for n, region in enumerate(numbering.regions)}
     rows = []
     resumed = _resumed(gaps, numbering, firsts)
     for gap in gaps.where(fn.col("epoch").between(*numbering.epochs_between)).collect():
-        who = (gap["session"], gap["subscriber"])
-        viewer = viewers.get((*who, gap["incarnation"] if who in several else None))
+        viewer = number_of(gap["session"], gap["subscriber"], gap["incarnation"])
         region = regions.get((gap["session"], gap["region"]))
         if viewer is not None and region is not None:
             last = min(gap["last_sequence"] or numbering.sequences, numbering.sequences - 1)

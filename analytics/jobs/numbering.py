@@ -7,11 +7,11 @@ recorded events grow with their sequence. Events of foreign logs are numbered in
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
 Number = TypeVar("Number", int, Column)
@@ -69,6 +69,17 @@ class Numbering:
     def epochs_between(self) -> tuple[int, int]:
         """The first epoch and the last."""
         return self.first_epoch, self.first_epoch + self.epochs - 1
+
+    def viewer_numbers(self) -> Callable[[str, str, int | None], int | None]:
+        """Return what gives the number of a connection: of session, subscriber and incarnation."""
+        numbers = {(each.session, each.subscriber, each.incarnation): n for n, each in enumerate(self.viewers)}
+        several = {(each.session, each.subscriber) for each in self.viewers if each.incarnation is not None}
+        return lambda session, name, n: numbers.get((session, name, n if (session, name) in several else None))
+
+    def region_table(self, spark: SparkSession) -> DataFrame:
+        """Return session, region and number of each region, to be broadcast."""
+        rows = [(*region, number) for number, region in enumerate(self.regions)]
+        return fn.broadcast(spark.createDataFrame(rows, "session string, region string, number int"))
 
     def name_events(self, numbers: Iterable[int]) -> Mapping[int, str]:
         """Return the names of a few events: ``region epoch-sequence``, or the id that a foreign log gave."""
