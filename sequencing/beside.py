@@ -124,7 +124,8 @@ def rebased(base: Record, following: Record, now: Record) -> Record | None:
     if now is base:
         return following
     moved = regions_between(base.plan, following.plan)
-    granted = {name for name, regions in now.members.items() if base.members.get(name) != regions}
+    # Who left regions and has them back is counted as before, but the plan may have been made without it.
+    granted = {name for name, heard in now.heard.items() if base.heard.get(name) is not heard}
     taken = {name for name, regions in following.members.items() if base.members.get(name) != regions}
     taken |= base.members.keys() - following.members.keys()
     placed = regions_between(base.plan, now.plan).union(*map(regions_in, now.plan.joint - base.plan.joint))

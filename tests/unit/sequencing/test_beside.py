@@ -113,7 +113,22 @@ def test_a_plan_goes_on_top_of_what_was_granted_while_it_was_made() -> None:
 def test_a_plan_is_made_again_where_a_grant_has_touched_what_it_moves(granted: dict[str, frozenset[str]]) -> None:
     following = next_record(RECORD, {"s": JOINS_R}, (), planner)
     assert following is not None
-    now = replace(RECORD, plan=replace(PLAN, version=2), members={**MEMBERS, **granted})
+    heard = {**HEARD, **dict.fromkeys(granted, Interest(1, 3))}
+    now = replace(RECORD, plan=replace(PLAN, version=2), members={**MEMBERS, **granted}, heard=heard)
+    assert rebased(RECORD, following, now) is None
+
+
+def test_a_plan_is_made_again_where_somebody_came_back_that_it_counts_no_more() -> None:
+    """s has left a and b when the plan is made, and has b again before it is ready: as before, by another request."""
+    t_joins = Interest(1, 2, {"p": 1, "a": 2})
+    following = next_record(RECORD, {"s": Interest(1, 2), "t": t_joins}, (), planner)
+    assert following is not None
+    assert "s" not in following.members
+    now = granted_beside(RECORD, {"s": wants("ab", 3)}, (), nodes=NODES, busy=frozenset("ap"))
+    assert now is None  # a is joined by another
+    now = granted_beside(RECORD, {"s": wants("b", 3)}, (), nodes=NODES, busy=NOTHING_BUSY)
+    assert now is not None
+    assert now.members == RECORD.members
     assert rebased(RECORD, following, now) is None
 
 
@@ -135,13 +150,17 @@ def test_whatever_is_granted_beside_satisfies_the_conditions(seed: int) -> None:
             known = interests[name].since if name in interests else {}
             world = "abcdef" if int(name[1:]) < 3 else "uvwxyz"
             interests[name] = Interest(1, 200 * said, {**known, random.choice(world): 200 * said})
+        for name in [name for name in interests if random.random() < 0.1]:
+            interests[name] = Interest(1, 200 * said + 1)
         base, asked = record, dict(interests)
         following = next_record(base, asked, (), planner)
         if following is None:
             continue
         name = f"s{random.randrange(6)}"
         had = interests[name].since if name in interests else {}
-        more = {**had, random.choice("abcdefuvwxyz"): 200 * said + 100}
+        if random.random() < 0.5:  # it left all while the plan was made, and asks again, mostly for the same
+            had = dict.fromkeys(base.members.get(name, ()), 200 * said + 100)
+        more = had if had and random.random() < 0.5 else {**had, random.choice("abcdefuvwxyz"): 200 * said + 100}
         later = {name: Interest(1, 200 * said + 100, more)}
         interests |= later
         now = granted_beside(base, later, (), nodes=NODES, busy=NOTHING_BUSY)
