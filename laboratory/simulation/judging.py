@@ -14,8 +14,11 @@ from typing import NamedTuple
 from laboratory.simulation.network import KeyedFrame
 from laboratory.simulation.server import Delivered, Diary, regions_of
 from sequencing.checkers import DeliverySequence, judge
+from sequencing.conditions import can_follow_all
+from sequencing.expected import orders_all
 from sequencing.plan import Plan
 from sequencing.ready import Missing
+from sequencing.record import Record
 
 
 class Drawn(NamedTuple):
@@ -68,6 +71,21 @@ def violations(run: Run) -> list[str]:
     """Return the violations of a run, the gravest first; empty if there are none."""
     checks = (_order, _integrity, _joint, _conditions, _states, _agreement, _durability, _causality, _liveness)
     return [what for check in checks for what in check(run)]
+
+
+def unordered(records: Iterable[Record]) -> list[str]:
+    """Return the first subscriber that an announced plan counts for regions that it does not order; empty if none.
+
+    Not where only double overlaps are ordered.
+    """
+    for record in records:
+        plan = record.plan
+        if plan.sole or not orders_all(plan.ordering, record.expected):
+            continue
+        for name, regions in record.members.items():
+            if not can_follow_all(plan, regions):
+                return [f"plan: {plan.epoch}-{plan.version} counts {name} for {sorted(regions)}, and does not order them"]
+    return []
 
 
 def sequence(name: str, deliveries: Sequence[Delivered]) -> DeliverySequence:

@@ -69,6 +69,9 @@ class State(NamedTuple):
 STATE = 0.4
 """So many of the regions are subscribed to with their state."""
 
+RETURNS = 0.2
+"""So often somebody who leaves a region leaves all, and wants them again a moment later."""
+
 
 @dataclass(slots=True)
 class Diary:
@@ -219,8 +222,17 @@ class _Life:
                 self._subscribe(random.choice(server.regions))
             elif server.roaming:
                 leaving = [r for r in sorted(self.session.wanted) if not self.undelivered.get(r)]
-                if leaving:
+                if leaving and Random(f"{self.diary.name} {len(self.diary.left)} returns").random() < RETURNS:
+                    yield from self._leave_for_a_moment(leaving)
+                elif leaving:
                     self._leave(random.choice(leaving))
+
+    def _leave_for_a_moment(self, regions: Iterable[str]) -> Task:
+        for region in regions:
+            self._leave(region)
+        yield Sleep(self.engine.random.random() * 30)
+        if self.server.life is self and self.server.process.alive:
+            self._subscribe(regions)
 
     def _walk(self) -> None:
         """Go on along the line, with a view of so many regions as are expected to overlap, or fewer."""
