@@ -14,16 +14,16 @@ from pyspark.sql import functions as fn
 
 from analytics.jobs.advice import Advice, advise
 from analytics.jobs.causal import Causality, CausalViolation, audit_causality
-from analytics.jobs.cells import add_up
+from analytics.jobs.cells import add_up, without_untimely
 from analytics.jobs.clock_steps import find_clock_steps
 from analytics.jobs.completeness import Losses, audit_losses, latest_stays, owed_of
-from analytics.jobs.evidence import NEEDED_FOR, Unknown, verdict_of, weigh
+from analytics.jobs.evidence import CAUSAL, NEEDED_FOR, Promise, Unknown, verdict_of, weigh
 from analytics.jobs.load import Load, measure_load, read_plan, recorder_losses
 from analytics.jobs.numbering import Numbering, number
 from analytics.jobs.order import Order, audit_order, audit_publishers, audit_repetitions
 from analytics.jobs.probes import direct_from_probes
 from analytics.jobs.slices import DELIVERIES_PER_SLICE, Slices, cut
-from analytics.jobs.spark import beside_each_other, set_for
+from analytics.jobs.spark import beside_each_other, kept, set_for
 from analytics.jobs.stages import measure_stages
 from analytics.jobs.stamp_audit import StampAudit, audit_stamps
 from analytics.jobs.stretch import Stretch, measure_stretch, path_nodes_of, quantile
@@ -67,6 +67,24 @@ class Audit:
     def verdict(self) -> str:
         """``kept``, ``broken`` or ``unknown``: it cannot be told."""
         return verdict_of(not self.fine, self.unknown)
+
+    @property
+    def promises(self) -> tuple[Promise, ...]:
+        """What became of each promise."""
+        counts: dict[str, int | None] = {
+            "one order": self.order.inversions,
+            "no cycles": self.order.cycles,
+            "each publisher's order": self.publisher_order_violations,
+            "nothing twice": self.duplicated,
+            "nothing lost": self.losses.lost,
+            "nothing else": self.losses.unexpected,
+        }
+        if self.causality is not None:
+            counts[CAUSAL] = self.causality.violations
+        return tuple(
+            Promise(name, count, tuple(str(each) for each in self.unknown if name in each.promises))
+            for name, count in counts.items()
+        )
 
     def as_dict(self) -> dict[str, Any]:
         """Return the value of ``order`` in the JSON output."""
@@ -128,6 +146,7 @@ class Analysis:
             "stretch": self.stretch(),
             "order": self.audit.as_dict(),
             "verdict": self.audit.verdict,
+            "promises": [each.as_dict() for each in self.audit.promises],
             "unknown": [each.as_dict() for each in self.audit.unknown],
             "quarantined": self.quarantine.total,
             "quarantine": self.quarantine.as_dicts(),
@@ -200,19 +219,24 @@ def analyse(
     quarantine = sources.quarantine
     on_stage("adding up deliveries")
     set_for(spark, deliveries=sources.rows.get("deliveries", 0))
-    cells = (cells if cells is not None else add_up(sources["deliveries"])).persist()
+    cells = kept(cells if cells is not None else add_up(sources["deliveries"]))
     totals = _totals(cells)
     if not sources.logs and totals["deliveries"] < sources.rows.get("deliveries", 0):
         on_stage("looking for damaged files")
         cells.unpersist()
         sources = without_damaged(spark, sources, ["deliveries"])
-        cells = add_up(sources["deliveries"]).persist()
+        cells = kept(add_up(sources["deliveries"]))
         totals = _totals(cells)
     sources, again = each_once(sources, cells)
     if again:
         cells.unpersist()
-        cells = add_up(sources["deliveries"]).persist()
+        cells = kept(add_up(sources["deliveries"]))
         totals = _totals(cells)
+    if totals["untimely"]:
+        sources.quarantine.add("row", "a time before 1970 or after 2100", count=totals["untimely"], lacks=True)
+        sources = replace(sources, tables={**sources.tables, "deliveries": without_untimely(sources["deliveries"])})
+        cells.unpersist()
+        cells = kept(add_up(sources["deliveries"]))
     deliveries = totals["deliveries"]
     if not sources.logs:
         missing = sources.rows.get("deliveries", 0) - deliveries
@@ -319,7 +343,7 @@ def _measure_times(
     stretch = measure_stretch(cells, ways, path_nodes=path_nodes_of(sources["epochs"]), stepped=stepped)
     tables = _tables(stretch)
     on_stage("measuring each minute")
-    minutes = count_minutes(sources["deliveries"], ways).persist()
+    minutes = kept(count_minutes(sources["deliveries"], ways))
     tables["delays"] = _rows(histogram_of(minutes).orderBy("session", "bucket"))
     lines = measure_timeline(sources.tables, minutes, plan)
     minutes.unpersist()
@@ -350,7 +374,7 @@ def audit_all(
     on_stage("auditing the order")
     order = audit_order(slices, numbering, cells)
     on_stage("auditing each publisher's order")
-    published = audit_publishers(slices, numbering, cells, doubtful=doubtful)
+    published = audit_publishers(slices, numbering, cells, publishes=sources["publishes"], doubtful=doubtful)
     duplicated, repeated = audit_repetitions(slices, numbering)
     on_stage("looking for losses")
     losses = audit_losses(
@@ -371,14 +395,17 @@ def audit_all(
         on_stage("auditing causality")
         causality = audit_causality(slices, numbering)
     caused = causality.first if causality is not None else None
+    duplicated, repeated = duplicated + losses.had_before, repeated or losses.first_had_before
     firsts = (order.first, order.cycle, published.first, repeated, losses.first, losses.first_unexpected, caused)
     examples = tuple(dict.fromkeys(each for each in firsts if each is not None))
     unknown = (
         *evidence.unknown,
         *(Unknown(("each publisher's order",), name, SET_BACK) for name in published.doubted),
+        *(Unknown(("each publisher's order",), name, DAMAGED_TIMES) for name in published.damaged),
         *([Unknown(("nothing lost",), "", NOT_COMPARED)] if losses.lost is None else ()),
         *(Unknown(("nothing lost",), each.subscriber, str(each)) for each in losses.mute),
         *(Unknown(("nothing lost",), each.subscriber, str(each)) for each in losses.behind),
+        *(Unknown(("nothing lost",), each.subscriber, str(each)) for each in losses.older),
     )
     return Audit(
         order, published.violations, published.unknown, duplicated, losses, stamps, causality, examples, unknown
@@ -386,6 +413,7 @@ def audit_all(
 
 
 NOT_COMPARED = "what was published is not recorded, or not by the numbers of its events"
+DAMAGED_TIMES = "times of sending are damaged: they are before 1970, or not those that it recorded itself"
 SET_BACK = "the order in which it published is not known: its clock was set back, or it went on at another host"
 
 
@@ -398,6 +426,7 @@ def _on_several_hosts(connections: DataFrame) -> set[str]:
 def _totals(cells: DataFrame) -> dict[str, int]:
     row = cells.agg(
         fn.coalesce(fn.sum("deliveries"), fn.lit(0)).alias("deliveries"),
+        fn.coalesce(fn.sum("untimely"), fn.lit(0)).alias("untimely"),
         fn.countDistinct("session", "subscriber").alias("subscribers"),
         fn.countDistinct("session", "region").alias("regions"),
     ).first()

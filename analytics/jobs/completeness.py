@@ -1,9 +1,10 @@
 """Losses: which events each stay of a subscriber in a region should have delivered, and which of them it did not.
 
-A stay should deliver the events from its first delivery on, and those published after the subscriber's join was
-confirmed: by clocks of one host, or some seconds after it. It ends with its last delivery if the subscriber left, or
-if its end is not recorded, otherwise with the session. A subscriber without a recorded stay should deliver all events
-of the regions from which it delivered any. Losses that a `Gap` announced are counted separately.
+A stay should deliver all events behind the position at which it was told to begin, or which it gave as ``since``, and
+nothing up to there. Where neither is recorded, those from its first delivery on, and those published after the
+subscriber's join was confirmed: by clocks of one host, or some seconds after it. It ends with its last delivery if the
+subscriber left, or if its end is not recorded, otherwise with the session. A subscriber without a recorded stay should
+deliver all events of the regions from which it delivered any. Losses that a `Gap` announced are counted separately.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from pyspark.sql import functions as fn
 from analytics.jobs.evidence import WHOLE, Evidence, Who
 from analytics.jobs.numbering import Numbering, Owed
 from analytics.jobs.slices import Slices
+from analytics.jobs.spark import kept
 from sequencing.checkers import Offence
 
 ALWAYS, NEVER = -(1 << 62), 1 << 62
@@ -47,6 +49,11 @@ class Losses:
     """Stays that ended long before they had all that was published."""
     mute: tuple[Mute, ...] = ()
     """Stays that ended without any delivery of what was published, or received, in them."""
+    had_before: int = 0
+    """Deliveries of events up to the position that was given as ``since``: the application had these."""
+    first_had_before: Offence | None = None
+    older: tuple[Older, ...] = ()
+    """Stays that asked for all history, and did not deliver the oldest events."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +89,25 @@ class Mute:
         return (
             f"it was in {self.region}, and delivered none of the {self.events:,} events that were published or received"
             " meanwhile: it took none, or they were lost"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Older:
+    """A stay that asked for all that was kept of a region, and whose first delivery has ``events`` recorded ones before
+    it.
+
+    They had expired, or were lost.
+    """
+
+    subscriber: str
+    region: str
+    events: int
+
+    def __str__(self) -> str:
+        return (
+            f"it asked for all of {self.region}, and {self.events:,} recorded events are older than the first that it "
+            "delivered: nodes did not keep them so long, or they were lost"
         )
 
 
@@ -136,10 +162,11 @@ def audit_losses(
         return Losses(None, 0, None, quiet)
     firsts = slices.deliveries.where("nth = 1").select("viewer", "region", "event", "index")
     unexpected, first_unexpected = _unexpected(slices, numbering, events, evidence)
-    owing = _bounds(_stays(latest, numbering, cells, evidence), firsts).persist()
-    expected = events.join(fn.broadcast(owing), "region").where(
-        fn.col("whole") | (fn.col("event") >= fn.col("first")) | _is_published_after_the_join()
-    )
+    owing = kept(_bounds(_stays(latest, numbering, cells, evidence), firsts))
+    guessed = fn.col("whole") | (fn.col("event") >= fn.col("first")) | _is_published_after_the_join()
+    is_due = fn.coalesce(fn.col("event") > fn.col("behind"), guessed)
+    in_regions = events.join(fn.broadcast(owing), "region")
+    expected = in_regions.where(is_due)
     owed = expected.where("event <= last")
     in_time = fn.col("published_at_ns") + CLOCKS_APART_NS < fn.col("left_at_ns")
     counted = expected.groupBy("stay_number").agg(
@@ -147,19 +174,30 @@ def audit_losses(
         fn.count(fn.when((fn.col("event") > fn.col("last")) & in_time, True)).alias("late"),
         fn.count("*").alias("due"),
     )
-    counted = counted.persist()
+    counted = kept(counted)
     mute = tuple(_mute(counted, owing, numbering, gaps, receives, frames))
     quiet_stays = {(each.subscriber, each.region) for each in mute}
     late = _behind(counted, owing, numbering, gaps)
     behind = tuple(each for each in late if (each.subscriber, each.region) not in quiet_stays)
     short = counted.where("owed > 0").select("stay_number", "owed")
-    lacking = owing.join(short, "stay_number").where("owed <> delivered").select("stay_number").persist()
+    lacking = kept(owing.join(short, "stay_number").where("owed <> delivered").select("stay_number"))
     lacking_count = lacking.count()
+    older = tuple(_older(in_regions, numbering, gaps)) if asked_for_all(latest) else ()
+    had_before, first_had_before = _had_before(owing, firsts, numbering)
     try:
-        if not lacking_count:
-            return Losses(0, 0, None, quiet, unexpected, first_unexpected, behind, mute)
-        losses = _missing(owed.join(fn.broadcast(lacking), "stay_number"), firsts, numbering, gaps, quiet)
-        return replace(losses, unexpected=unexpected, first_unexpected=first_unexpected, behind=behind, mute=mute)
+        losses = Losses(0, 0, None, quiet)
+        if lacking_count:
+            losses = _missing(owed.join(fn.broadcast(lacking), "stay_number"), firsts, numbering, gaps, quiet)
+        return replace(
+            losses,
+            unexpected=unexpected,
+            first_unexpected=first_unexpected,
+            behind=behind,
+            mute=mute,
+            had_before=had_before,
+            first_had_before=first_had_before,
+            older=older,
+        )
     finally:
         owing.unpersist()
         counted.unpersist()
@@ -177,7 +215,7 @@ def _of_names(slices: Slices, numbering: Numbering, publishes: DataFrame, eviden
         return Losses(None, 0, None, ())
     regions = numbering.region_table(publishes.sparkSession)
     placed = published.join(regions, ["session", "region"]).select(fn.col("number").alias("region"), "name")
-    placed = placed.join(numbering.names, ["region", "name"], "left").persist()
+    placed = kept(placed.join(numbering.names, ["region", "name"], "left"))
     firsts = slices.deliveries.where("nth = 1").select("viewer", "region", "event", "index")
     owing = firsts.select("viewer", "region").distinct()
     partial = _numbers_of(evidence.partial, numbering)
@@ -267,7 +305,8 @@ def _unexpected(
 
 def _stays(latest: DataFrame, numbering: Numbering, cells: DataFrame, evidence: Evidence) -> DataFrame:
     """Return stay_number, viewer, region, from_index, to_index, joined_at_ns, whole (the whole region is due), ends
-    (nothing is due after the last delivery), and left_at_ns, by a publisher's clock at the latest.
+    (nothing is due after the last delivery), left_at_ns, by a publisher's clock at the latest, behind (the event behind
+    which all is due, null if unknown), resumes (that was given as ``since``) and all (history was, as far as kept).
 
     Without those of connections with holes.
     """
@@ -277,7 +316,7 @@ def _stays(latest: DataFrame, numbering: Numbering, cells: DataFrame, evidence: 
 
     partial, unended = _numbers_of(evidence.partial, numbering), _numbers_of(evidence.open, numbering)
     behind, ahead = _behind_ns(cells), _ahead_ns(cells)
-    rows: list[tuple[int, int, int, int, int, int, bool, bool, str | None, int]] = []
+    rows: list[tuple[int, int, int, int, int, int, bool, bool, str | None, int, int | None, bool, bool]] = []
     stayed: set[tuple[int, int]] = set()
     columns = (
         "session",
@@ -289,6 +328,10 @@ def _stays(latest: DataFrame, numbering: Numbering, cells: DataFrame, evidence: 
         "joined_at_ns",
         "host",
         "left_at_ns",
+        "since_epoch",
+        "since_sequence",
+        "begin_epoch",
+        "begin_sequence",
     )
     for row in latest.select(*columns).collect():
         who = (row["session"], row["subscriber"])
@@ -303,19 +346,68 @@ def _stays(latest: DataFrame, numbering: Numbering, cells: DataFrame, evidence: 
         joined = NEVER if row["joined_at_ns"] is None else row["joined_at_ns"] + behind.get(who, 0)
         ends = row["to_index"] is not None or viewer in unended
         left = ALWAYS if row["to_index"] is None or row["left_at_ns"] is None else row["left_at_ns"] - ahead.get(who, 0)
-        rows.append((len(rows), viewer, region, row["from_index"], to, joined, False, ends, row["host"], left))
+        since, begin = (row["since_epoch"], row["since_sequence"]), (row["begin_epoch"], row["begin_sequence"])
+        told = begin if since[0] is None else since
+        is_known = row["joined_at_ns"] is not None and told[0] is not None and told != (0, 0)
+        behind_event = _event_at(numbering, region, *told) if is_known else None
+        resumes = is_known and since[0] is not None
+        asks_all = row["joined_at_ns"] is not None and since == (0, 0)
+        rest = (row["host"], left, behind_event, resumes, asks_all)
+        rows.append((len(rows), viewer, region, row["from_index"], to, joined, False, ends, *rest))
     for row in cells.select("session", "subscriber", "incarnation", "region").distinct().collect():
         who = (row["session"], row["subscriber"])
         viewer = number_of(*who, row["incarnation"])
         assert viewer is not None  # it delivered
         region = regions[row["session"], row["region"]]
         if (viewer, region) not in stayed and viewer not in partial:
-            rows.append((len(rows), viewer, region, ALWAYS, NEVER, NEVER, True, viewer in unended, None, ALWAYS))
+            rest = (None, ALWAYS, None, False, False)
+            rows.append((len(rows), viewer, region, ALWAYS, NEVER, NEVER, True, viewer in unended, *rest))
     schema = (
         "stay_number long, viewer int, region int, from_index long, to_index long, joined_at_ns long, whole boolean, "
-        "ends boolean, host string, left_at_ns long"
+        "ends boolean, host string, left_at_ns long, behind long, resumes boolean, all boolean"
     )
     return spark.createDataFrame(rows, schema)
+
+
+def _event_at(numbering: Numbering, region: int, epoch: int, sequence: int) -> int:
+    """Return the number of the event at a position, or of one that is neither before it nor behind the next one."""
+    first, last = numbering.epochs_between
+    if epoch < first:
+        return numbering.number(region, first, 0)
+    if epoch > last:
+        return numbering.number(region, last, numbering.sequences - 1)
+    return numbering.number(region, epoch, min(sequence, numbering.sequences - 1))
+
+
+def asked_for_all(latest: DataFrame) -> bool:
+    """Return whether any stay asked for all that was kept of its region."""
+    return not latest.where("since_epoch = 0 AND since_sequence = 0").isEmpty()
+
+
+def _older(in_regions: DataFrame, numbering: Numbering, gaps: DataFrame) -> Iterator[Older]:
+    told = {(row["subscriber"], row["region"]) for row in gaps.select("subscriber", "region").distinct().collect()}
+    missed = in_regions.where("all AND delivered > 0 AND event < first").groupBy("viewer", "region").count()
+    for row in missed.orderBy("viewer", "region").collect():
+        viewer, region = numbering.viewers[row["viewer"]], numbering.regions[row["region"]][1]
+        if (viewer.subscriber, region) not in told:
+            yield Older(viewer.name, region, int(row["count"]))
+
+
+def _had_before(owing: DataFrame, firsts: DataFrame, numbering: Numbering) -> tuple[int, Offence | None]:
+    """Count the deliveries of events that are not behind the position that was given as ``since``."""
+    resumed = owing.where("resumes").select("viewer", "region", "from_index", "to_index", "behind")
+    if resumed.isEmpty():
+        return 0, None
+    within = (fn.col("index") >= fn.col("from_index")) & (fn.col("index") < fn.col("to_index"))
+    again = firsts.join(fn.broadcast(resumed), ["viewer", "region"]).where(within).where("event <= behind")
+    one = fn.min(fn.struct("index", "viewer", "event", "region")).alias("one")
+    totals = again.agg(fn.count("*").alias("n"), one).first()
+    if totals is None or not totals["n"]:
+        return 0, None
+    one = totals["one"]
+    names = numbering.name_events([one["event"]])
+    viewer, region = numbering.viewers[one["viewer"]], numbering.regions[one["region"]][1]
+    return int(totals["n"]), Offence("duplicate", (names[one["event"]],), (region,), (viewer.name,))
 
 
 def _mute(
@@ -392,7 +484,7 @@ def _missing(
     seen = firsts.select("viewer", "event", fn.col("index").alias("at"))
     matched = (fn.col("o.viewer") == fn.col("s.viewer")) & (fn.col("o.event") == fn.col("s.event"))
     matched &= (fn.col("s.at") >= fn.col("o.from_index")) & (fn.col("s.at") < fn.col("o.to_index"))
-    missing = owed.alias("o").join(seen.alias("s"), matched, "left_anti").persist()
+    missing = kept(owed.alias("o").join(seen.alias("s"), matched, "left_anti"))
     told = _announced(missing, numbering, gaps, firsts)
     one = fn.min(fn.struct("told", "published_at_ns", "event", "viewer", "region")).alias("one")
     totals = told.agg(fn.count("*").alias("n"), fn.sum(fn.col("told").cast("int")).alias("told"), one).first()

@@ -22,7 +22,8 @@ from analytics.session.reading import LOGS_SESSION, Sources
 
 ORDER = ("one order", "no cycles", "each publisher's order", "nothing twice")
 COMPLETENESS = ("nothing lost", "nothing else")
-ALL = (*ORDER, *COMPLETENESS)
+CAUSAL = "causal order"
+ALL = (*ORDER, *COMPLETENESS, CAUSAL)
 UNKNOWN_MAX = 1000
 """So many reasons are listed."""
 
@@ -75,10 +76,17 @@ def weigh(sources: Sources, cells: DataFrame, latest_stays: DataFrame, recorder_
     strange = sorted(each for each in publishers - recorded if each[0] in known)
     unmet = dict(_unmet(cell_rows, latest_stays, closed, known))
     answers = _answers(sources["publishes"])
+    unseen = sorted(_unseen(sources["stays"], {(session, name) for session, name, _ in closed}, cell_rows))
+    history = sorted(_history_from_nowhere(sources["deliveries"], latest_stays), key=str)
     mute = {each for each in publishers & recorded if each not in answers}
     unknown = [
         *lacking,
         *(Unknown(("nothing lost",), name, reason) for (_, name, _), reason in sorted(unmet.items(), key=str)),
+        *(Unknown(ALL, name, "a tap saw it in regions, and its recorder's files are not here") for _, name in unseen),
+        *(
+            Unknown(("nothing lost",), name, "it delivered history, and from where it asked for it is not recorded")
+            for _, name, _ in history
+        ),
         *(Unknown(COMPLETENESS, name, "it published, and that is not recorded") for _, name in sorted(mute)),
         *(Unknown(ALL, name, _holes(*numbers)) for (_, name, _), numbers in sorted(partial.items(), key=str)),
         *(
@@ -170,11 +178,52 @@ def _unmet(
             yield who, "it delivered, and its stays in regions are not recorded"
 
 
+def _unseen(
+    stays: DataFrame, recorded: AbstractSet[tuple[str, str]], cells: Sequence[Row]
+) -> Iterator[tuple[str, str]]:
+    """Yield (session, name) of those that a tap saw in regions, and of which nothing else is recorded."""
+    delivered = {(row["session"], row["subscriber"]) for row in cells}
+    for row in stays.where("from_index IS NULL").select("session", "subscriber").distinct().collect():
+        who = row["session"], row["subscriber"]
+        if who not in recorded and who not in delivered:
+            yield who
+
+
+def _history_from_nowhere(deliveries: DataFrame, latest_stays: DataFrame) -> Iterator[Who]:
+    """Yield the connections that delivered history in no stay that says where it was to begin."""
+    where = ("session", "subscriber", "incarnation", "region")
+    recorded = deliveries.where(fn.col("session") != LOGS_SESSION)
+    replayed = recorded.where("replayed = 1").select(*where).distinct().collect()
+    if not replayed:
+        return
+    known = {tuple(row) for row in latest_stays.where("since_epoch IS NOT NULL").select(*where).distinct().collect()}
+    yield from {tuple(row)[:3] for row in replayed if tuple(row) not in known}
+
+
 def _answers(publishes: DataFrame) -> dict[tuple[str, str], bool]:
     """Return the publishers with recorded events, and whether each knows of all whether they were published."""
     open_ones = fn.count(fn.when(fn.col("outcome") == "unknown", True)).alias("open")
     rows = publishes.groupBy("session", "publisher").agg(open_ones).collect()
     return {(row["session"], row["publisher"]): not row["open"] for row in rows}
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """What became of one promise. ``broken``: how often it was seen broken, None if that is not known; ``missing``: why
+    it cannot be told whether it was kept."""
+
+    name: str
+    broken: int | None
+    missing: tuple[str, ...]
+
+    @property
+    def verdict(self) -> str:
+        """``kept``, ``broken`` or ``unknown``."""
+        return "broken" if self.broken else "unknown" if self.missing or self.broken is None else "kept"
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the value for ``--json``."""
+        return {"promise": self.name, "verdict": self.verdict, "broken": self.broken, "missing": list(self.missing)}
 
 
 def verdict_of(broken: bool, unknown: Sequence[Unknown]) -> str:

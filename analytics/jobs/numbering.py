@@ -14,6 +14,8 @@ from typing import TypeVar
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
+from analytics.jobs.spark import kept
+
 Number = TypeVar("Number", int, Column)
 
 NUMBER_MAX = 1 << 62
@@ -157,7 +159,7 @@ def number(deliveries: DataFrame, cells: DataFrame, *, times: bool = False, owed
         keyed = numbered.withColumn("name", id_of)
         names = keyed.select("region", "name").distinct().withColumn("number", fn.monotonically_increasing_id())
         # Numbers that are computed twice may differ.
-        names = names.persist()
+        names = kept(names)
         numbered = keyed.drop("event").join(names, ["region", "name"]).withColumnRenamed("number", "event")
         names = names.select("region", fn.col("number").alias("event"), "name")
     made = Numbering(numbered, viewers, regions, publishers, first_epoch, epochs, sequences, names)

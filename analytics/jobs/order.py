@@ -21,7 +21,7 @@ from pyspark.sql import functions as fn
 
 from analytics.jobs.numbering import Numbering
 from analytics.jobs.slices import LIVE, Slices
-from analytics.jobs.spark import quiet_imports
+from analytics.jobs.spark import is_little, kept, quiet_imports
 from sequencing.checkers import DeliverySequence, History, Offence, judge
 from sequencing.checkers.cycles import find_components
 
@@ -74,8 +74,15 @@ def audit_order(slices: Slices, numbering: Numbering, cells: DataFrame) -> Order
     """Judge whether there is one order that all viewers' first deliveries respect."""
     columns = ("slice", "viewer", "index", "event", "region")
     firsts = slices.deliveries.where(LIVE).select(*columns)
-    with quiet_imports():
-        verdicts = firsts.groupBy("slice").applyInArrow(_judge_slice, VERDICTS).persist()
+    spark = slices.deliveries.sparkSession
+    if slices.count == 1 and is_little(spark):
+        import pyarrow as pa
+
+        # To start a worker of Python takes longer than to judge so little.
+        verdicts = spark.createDataFrame(_judge_slice((pa.scalar(0),), firsts.toArrow()))
+    else:
+        with quiet_imports():
+            verdicts = firsts.groupBy("slice").applyInArrow(_judge_slice, VERDICTS).persist()
     try:
         total = verdicts.agg(*(fn.sum(name).alias(name) for name in ("inversions", "cycles", "disputed"))).first()
         broken = verdicts.where("cycles > 0").orderBy("slice").limit(OFFENCES_READ_MAX).collect()
@@ -104,22 +111,29 @@ class PublisherOrder:
     """How often a publisher's order was broken, how many publishers are not known, and an example.
 
     ``doubted``: publishers that only seem to have broken it, by a clock that was set back or is another host's.
+    ``damaged``: those of which times of sending are not what they recorded themselves, or before 1970.
     """
 
     violations: int = 0
     unknown: int = 0
     first: Offence | None = None
     doubted: tuple[str, ...] = ()
+    damaged: tuple[str, ...] = ()
 
 
 def audit_publishers(
-    slices: Slices, numbering: Numbering, cells: DataFrame, *, doubtful: AbstractSet[str] = frozenset()
+    slices: Slices,
+    numbering: Numbering,
+    cells: DataFrame,
+    *,
+    publishes: DataFrame | None = None,
+    doubtful: AbstractSet[str] = frozenset(),
 ) -> PublisherOrder:
     """Judge whether each publisher's events of a region were delivered in the order in which they were sent.
 
     Broken means: a viewer delivered an event right after one that its publisher sent to the same region later. A
-    publisher is unknown if any delivery of it lacks ``sent_at_ns``. ``doubtful``: publishers whose times are not of
-    one clock that only goes forward.
+    publisher is unknown if any delivery of it lacks ``sent_at_ns``. ``publishes``: what publishers recorded themselves;
+    ``doubtful``: publishers whose times are not of one clock that only goes forward.
     """
     without = {row["publisher"] for row in cells.where("unsent > 0").select("publisher").distinct().collect()}
     unknown = [place for place, name in enumerate(numbering.publishers) if name in without]
@@ -134,12 +148,19 @@ def audit_publishers(
         rows = late.where(fn.col("publisher").isin(places)).select("publisher").distinct().collect()
         doubted = tuple(sorted(numbering.publishers[row["publisher"]] for row in rows))
         late = late.where(~fn.col("publisher").isin(places))
+    late = kept(late.select("index", "viewer", "event", "before", "region", "publisher", "sent_at_ns"))
+    damaged: tuple[str, ...] = ()
+    if not late.isEmpty():
+        late = kept(_compared(late, publishes, numbering))
+        rows = late.where("is_damaged").select("publisher").distinct().collect()
+        damaged = tuple(sorted(numbering.publishers[row["publisher"]] for row in rows))
+        late = late.where("NOT is_damaged")
     totals = late.agg(
         fn.count("*").alias("n"),
         fn.min(fn.struct("index", "viewer", "event", "before", "region", "publisher")).alias("one"),
     ).first()
     if totals is None or not totals["n"]:
-        return PublisherOrder(unknown=len(unknown), doubted=doubted)
+        return PublisherOrder(unknown=len(unknown), doubted=doubted, damaged=damaged)
     one = totals["one"]
     events = (one["event"], one["before"]["event"])
     names = numbering.name_events(events)
@@ -151,7 +172,27 @@ def audit_publishers(
         (numbering.viewers[one["viewer"]].name,),
         numbering.publishers[one["publisher"]],
     )
-    return PublisherOrder(int(totals["n"]), len(unknown), first, doubted)
+    return PublisherOrder(int(totals["n"]), len(unknown), first, doubted, damaged)
+
+
+def _compared(late: DataFrame, publishes: DataFrame | None, numbering: Numbering) -> DataFrame:
+    """Add is_damaged: whether one of both times is before 1970, or is not the one that its publisher recorded."""
+    is_damaged = (fn.col("sent_at_ns") <= 0) | (fn.col("before.sent_at_ns") <= 0)
+    if publishes is None or numbering.names is not None:
+        return late.withColumn("is_damaged", is_damaged)
+    own = publishes.where("outcome = 'acknowledged' AND sequence IS NOT NULL AND published_at_ns IS NOT NULL")
+    placed = own.join(numbering.region_table(publishes.sparkSession), ["session", "region"]).drop("region")
+    placed = placed.withColumnRenamed("number", "region").where(numbering.has_place())
+    told = (
+        placed.select(numbering.event_number().alias("number"), "published_at_ns")
+        .groupBy("number")
+        .agg(fn.min("published_at_ns").alias("told"))
+    )
+    both = late.join(told.alias("t"), fn.col("event") == fn.col("t.number"), "left").drop("number")
+    both = both.withColumnRenamed("told", "told_of_it")
+    both = both.join(told.alias("b"), fn.col("before.event") == fn.col("b.number"), "left").drop("number")
+    differs = (fn.col("told_of_it") != fn.col("sent_at_ns")) | (fn.col("told") != fn.col("before.sent_at_ns"))
+    return both.withColumn("is_damaged", is_damaged | fn.coalesce(differs, fn.lit(False)))
 
 
 def audit_repetitions(slices: Slices, numbering: Numbering) -> tuple[int, Offence | None]:
@@ -276,7 +317,7 @@ def _region_pairs(broken: Sequence[Any], numbering: Numbering, cells: DataFrame)
         same &= fn.col(f"a.{name}") == fn.col(f"b.{name}")
     both_seen = one.join(other, same & (fn.col("a.region") < fn.col("b.region")))
     counted = both_seen.groupBy("a.session", fn.col("a.region").alias("one"), fn.col("b.region").alias("other")).count()
-    shared = counted.where("count > 1").persist()
+    shared = kept(counted.where("count > 1"))
     compared = shared.count()
     number = {region: n for n, region in enumerate(numbering.regions)}
     subscribers: dict[tuple[int, int], int] = {}

@@ -22,6 +22,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as fn
 
 from analytics.jobs.numbering import Numbering
+from analytics.jobs.spark import kept
 from sequencing.errors import GamecastError
 
 IntArray = npt.NDArray[np.int64]
@@ -33,6 +34,8 @@ DELIVERIES_PER_SLICE = 1_000_000
 """How many deliveries one Python task holds at a time: some 150 MB."""
 BINS = 8192
 """Bins of the histogram by which the slices get equal sizes."""
+LOCAL_MAX = 50_000
+"""So many deliveries may go along with every job."""
 NEAR_PART = 0.1
 ROUNDS_MAX = 200
 NEVER = int(np.iinfo(np.int64).max)
@@ -70,7 +73,8 @@ def cut(numbering: Numbering, *, deliveries: int, deliveries_per_slice: int = DE
     by_viewer = Window.partitionBy("event", "viewer").orderBy("index")
     marked = numbering.deliveries.withColumn("nth", fn.row_number().over(by_viewer))
     if wanted == 1:
-        whole = marked.withColumn("slice", fn.lit(0)).withColumn("guess", fn.lit(0)).persist(StorageLevel.DISK_ONLY)
+        whole = marked.withColumn("slice", fn.lit(0)).withColumn("guess", fn.lit(0))
+        whole = kept(whole) if deliveries <= LOCAL_MAX else whole.persist(StorageLevel.DISK_ONLY)
         return Slices(whole, 1, 0, 0, (whole,))
     low, high = _span(numbering.deliveries)
     width = max(1, (high - low) // BINS + 1)

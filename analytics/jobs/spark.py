@@ -16,7 +16,7 @@ from sequencing.errors import OtherSideError
 from sequencing.extras import needed_by
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 LOCAL = "local[*]"
 DRIVER_MEMORY = "3g"
@@ -25,6 +25,8 @@ DRIVER_MEMORY = "3g"
 With Python's part the driver stays within 4 GiB. SPARK_DRIVER_MEMORY overrides it.
 """
 SMALL = 300_000
+LITTLE = "gamecast.little"
+"""A setting of Spark's: whether there are no more deliveries than that."""
 BRIEF = " -XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 BRIEF_BYTES_MAX = 16 * 1024 * 1024
 """Of files with less than this, the analysis takes longer to compile than to run."""
@@ -85,11 +87,27 @@ def set_for(spark: SparkSession, *, deliveries: int) -> None:
     adaptive planning and compiling at run time cost more than they save.
     """
     large = deliveries > SMALL
+    spark.conf.set(LITTLE, str(not large).lower())
     partitions = max(cores(spark), min(400, deliveries // 1_500_000)) if large else 1
     spark.conf.set("spark.sql.shuffle.partitions", str(partitions))
     spark.conf.set("spark.sql.adaptive.enabled", str(large).lower())
     spark.conf.set("spark.sql.codegen.wholeStage", str(large).lower())
     spark.conf.set("spark.sql.codegen.factoryMode", "FALLBACK" if large else "NO_CODEGEN")
+
+
+def is_little(spark: SparkSession) -> bool:
+    """Return whether `set_for` was called for few deliveries, which fit into one process."""
+    return spark.conf.get(LITTLE, "false") == "true"
+
+
+def kept(frame: DataFrame) -> DataFrame:
+    """Return a frame that is computed once, until it is unpersisted: of few deliveries, a table in this process.
+
+    Each job on such a table is planned from its rows, and not from all that led to them.
+    """
+    if is_little(frame.sparkSession):
+        return frame.sparkSession.createDataFrame(frame.toArrow(), frame.schema)
+    return frame.persist()
 
 
 @contextmanager

@@ -197,7 +197,9 @@ class Following:
         return tuple(dict.fromkeys(each.describe() for each in offences if each is not None))
 
     def _sums(self) -> DataFrame:
-        return merge(self.spark.read.parquet(str(self.state / "cells")).drop("batch"))
+        cells = self.spark.read.option("mergeSchema", "true").parquet(str(self.state / "cells")).drop("batch")
+        # Earlier versions did not count these.
+        return merge(cells if "untimely" in cells.columns else cells.withColumn("untimely", fn.lit(0)))
 
     def _ways(self, cells: DataFrame) -> DataFrame:
         if self.direct is not None:

@@ -15,6 +15,8 @@ from typing import Any
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as fn
 
+from analytics.jobs.spark import kept
+
 NS_PER_MS = 1e6
 VAGUE = 1.5
 """Multiple of the direct delay: with probes alone, the uncertainty is half their round trip, which is 1."""
@@ -79,7 +81,7 @@ def measure_stretch(
         (fn.col("uncertainty_ms") * fn.col("timed")).alias("sum_uncertainty_ms"),
     )
     # Few rows, which each of the tables below reads.
-    good = good.persist()
+    good = kept(good)
     by_path_nodes = None
     if path_nodes is not None:
         by_path_nodes = _ratio(good.join(fn.broadcast(path_nodes), ["session", "region"]), "nodes")

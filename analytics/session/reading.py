@@ -15,21 +15,25 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlparse
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
+from analytics.jobs.spark import SMALL
 from analytics.session.allowance import PARQUET_TIMES, Allowance
 from analytics.session.compaction import gather
 from analytics.session.finding import Finding, damaged_among, read_footer
 from analytics.session.logs import read_logs
 from analytics.session.quarantine import Quarantine
-from analytics.session.runs import spread
-from analytics.session.schema import DELIVERIES, TABLE_OF, TABLES
+from analytics.session.runs import events_in, spread, spread_arrow
+from analytics.session.schema import DELIVERIES, TABLE_OF, TABLES, Table
 from analytics.session.storage import StorageUnavailable, Stored, side_by_side, stored
 from sequencing.errors import InvalidInput
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 SMALL_FILES = 1000
 SMALL_BYTES = 256 * 1024
@@ -160,15 +164,51 @@ def _put_aside(damaged: Sequence[Stored], table: str, session: str, quarantine: 
 
 
 def _read(spark: SparkSession, session: str, table: str, files: Sequence[Stored]) -> DataFrame:
-    read = spark.read.schema(TABLE_OF[table].spark_schema()).option("ignoreCorruptFiles", "true")
-    rows = spread(read.parquet(*(each.for_spark for each in files)), TABLE_OF[table])
+    here = _read_here(files, TABLE_OF[table])
+    if here is not None:
+        rows = spark.createDataFrame(here)
+    else:
+        read = spark.read.schema(TABLE_OF[table].spark_schema()).option("ignoreCorruptFiles", "true")
+        rows = spread(read.parquet(*(each.for_spark for each in files)), TABLE_OF[table])
     rows = rows.withColumn("session", fn.lit(session))
+    if here is not None and len(here) > 1000:
+        rows = rows.localCheckpoint()
     # One row without an event must not keep all others from being numbered.
     return (
         rows.where("event IS NOT NULL OR (epoch IS NOT NULL AND sequence IS NOT NULL)")
         if table == DELIVERIES.name
         else rows
     )
+
+
+def _read_here(files: Sequence[Stored], table: Table) -> pa.Table | None:
+    """Return the events of a few small files, read in this process; None if they are many, large or damaged.
+
+    Spark plans anew what it reads from files for every job, and starts one for each table.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    if sum(file.size for file in files) > LITTLE_BYTES:
+        return None
+    schema, parts, left = table.arrow_schema(), [], SMALL
+    try:
+        for file in files:
+            with file.open() as stream, pq.ParquetFile(stream) as opened:
+                left -= max(opened.metadata.num_rows, events_in(opened.metadata))
+                if left < 0:
+                    return None
+                rows = opened.read([name for name in schema.names if name in opened.schema_arrow.names])
+            columns = {
+                field.name: rows[field.name].cast(field.type)
+                if field.name in rows.column_names
+                else pa.nulls(len(rows), field.type)
+                for field in schema
+            }
+            parts.append(spread_arrow(pa.table(columns), table).select(table.event_names))
+    except (pa.ArrowException, OSError, ValueError):
+        return None
+    return pa.concat_tables(parts)
 
 
 def union_of(spark: SparkSession, name: str, parts: Sequence[DataFrame]) -> DataFrame:

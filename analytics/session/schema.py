@@ -324,6 +324,10 @@ STAYS = Table(
         _number("from_index", "`index` of its first delivery behind asking; null from outside", nullable=True),
         _number("to_index", "`index` of its first delivery behind leaving; null as `left_at_ns`", nullable=True),
         _number("epoch", "in which it was in; null as `joined_at_ns` and in foreign logs", nullable=True),
+        _number("since_epoch", "`since` of its call: all behind that position is due; null without", nullable=True),
+        _number("since_sequence", "as `since_epoch`; 0 and 0: all that was kept", nullable=True),
+        _number("begin_epoch", "without `since`: all behind that position is due; null if unknown", nullable=True),
+        _number("begin_sequence", "as `begin_epoch`", nullable=True),
         _time("noted_at_ns", "when the row was written; null in foreign logs", nullable=True),
     ),
 )

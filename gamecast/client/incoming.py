@@ -288,7 +288,7 @@ class Incoming:
             self._recalls.append(recall)
             self._replays.await_history(positions)
         if self._tap is not None:
-            self._tap.asked(wanted - self._session.wanted)
+            self._tap.asked(wanted - self._session.wanted, recall.since if recall is not None else None)
         floor = max((epoch for epoch, sequence in recall.since.values() if sequence), default=0) if recall else 0
         returns = self._is_guest or recall is not None
         self.carry_out(self._session.subscribe(wanted, floor, returns=returns))
@@ -312,7 +312,8 @@ class Incoming:
                         await recall.history.admit()
             if self._tap is not None and self._record is not None:
                 plan = self._record.plan
-                self._tap.joined({region: plan.epoch_of(region) for region in wanted & self._session.joined})
+                epochs = {region: plan.epoch_of(region) for region in wanted & self._session.joined}
+                self._tap.joined(epochs, self._begins)
         except TimeoutError:
             if state and wanted & self._session.wanted <= self._session.joined:
                 raise self._no_state(wanted) from None

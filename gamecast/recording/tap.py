@@ -17,6 +17,7 @@ from typing import Any
 
 from gamecast.event import Gap
 from sequencing.frames import StampedFrame
+from sequencing.keyed import Position
 from sequencing.plan import Plan
 from sequencing.resolved import Resolved
 
@@ -43,6 +44,8 @@ class _Stay:
     left_at_ns: int | None = None
     to_index: int | None = None
     epoch: int | None = None
+    since: Position | None = None
+    begin: Position | None = None
 
 
 class Tap:
@@ -140,21 +143,21 @@ class Tap:
         """Note a plan that the connection follows from now on."""
         self._on_plan(plan)
 
-    def asked(self, regions: Iterable[str]) -> None:
-        """Note that the application wants regions that it did not want before."""
-        at = time.time_ns()
+    def asked(self, regions: Iterable[str], since: Mapping[str, Position] | None = None) -> None:
+        """Note that the application wants regions that it did not want before; ``since``: behind which position."""
+        at, since = time.time_ns(), since or {}
         for region in sorted(regions):
-            self._stays[region] = stay = _Stay(self._stay_count, region, at, self.index)
+            self._stays[region] = stay = _Stay(self._stay_count, region, at, self.index, since=since.get(region))
             self._stay_count += 1
             self._note_stay(stay, at)
 
-    def joined(self, epochs: Mapping[str, int]) -> None:
-        """Note that regions are joined: region → the epoch of the join."""
+    def joined(self, epochs: Mapping[str, int], begins: Mapping[str, Position]) -> None:
+        """Note that regions are joined: region → the epoch of the join, and the position behind which it is given."""
         at = time.time_ns()
         for region, epoch in sorted(epochs.items()):
             stay = self._stays.get(region)
             if stay is not None and stay.joined_at_ns is None:
-                stay.joined_at_ns, stay.epoch = at, epoch
+                stay.joined_at_ns, stay.epoch, stay.begin = at, epoch, begins.get(region)
                 self._note_stay(stay, at)
 
     def left(self, regions: Iterable[str]) -> None:
@@ -190,6 +193,10 @@ class Tap:
             "from_index": stay.from_index,
             "to_index": stay.to_index,
             "epoch": stay.epoch,
+            "since_epoch": stay.since and stay.since[0],
+            "since_sequence": stay.since and stay.since[1],
+            "begin_epoch": stay.begin and stay.begin[0],
+            "begin_sequence": stay.begin and stay.begin[1],
             "noted_at_ns": at_ns,
         }
         stay.revision += 1

@@ -190,6 +190,8 @@ def test_a_compacted_session_gives_the_same_figures_from_few_files(
     assert {each["reason"].partition("(")[0] for each in before.pop("unknown")} == {
         each["reason"].partition("(")[0] for each in after.pop("unknown")
     }
+    told = [[(each["promise"], each["verdict"]) for each in each_of.pop("promises")] for each_of in (before, after)]
+    assert told[0] == told[1]
     assert before == after
     assert len(list((out / "deliveries").rglob("compacted-*.parquet"))) == 1
     assert not list(tmp_path.glob(".*"))

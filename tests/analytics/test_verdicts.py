@@ -21,11 +21,7 @@ import pyarrow.parquet as pq
 from click.testing import CliRunner
 from pyspark.sql import SparkSession
 
-from analytics.jobs.analysis import Audit, audit_all, each_once, number_all
-from analytics.jobs.cells import add_up
-from analytics.jobs.clock_steps import find_clock_steps
-from analytics.jobs.slices import cut
-from analytics.jobs.spark import set_for
+from analytics.jobs.analysis import Audit, analyse
 from analytics.session.reading import read_sources
 from analytics.session.schema import FILE_RECORDER, FILE_SCHEMA, FILE_SESSION, SCHEMA_VERSION, SESSION_FILE, TABLE_OF
 from cli.analyze import analyze
@@ -240,7 +236,15 @@ def clocks_that_are_apart(world: World) -> str:
         row["host"] = "another"
     for stay in world.of("stays", name):
         stay["joined_at_ns"] = mine[10]["sent_at_ns"] - 2_000_000_000
+    _forget_begins(world, name)
     return KEPT
+
+
+def _forget_begins(world: World, name: str) -> None:
+    for stay in world.of("stays", name):
+        stay |= dict.fromkeys(("begin_epoch", "begin_sequence", "since_epoch", "since_sequence"))
+    for row in world.of("deliveries", name):
+        row["replayed"] = None
 
 
 def a_clock_minutes_behind(world: World) -> str:
@@ -258,6 +262,7 @@ def a_clock_minutes_behind(world: World) -> str:
         stay["host"] = "behind"
         stay["joined_at_ns"] = mine[9]["delivered_at_ns"] - apart
         stay["left_at_ns"] = None if stay["left_at_ns"] is None else stay["left_at_ns"] - apart
+    _forget_begins(world, name)
     return KEPT
 
 
@@ -310,6 +315,92 @@ def history_that_comes_late(world: World) -> str:
     for stay in world.of("stays", name):
         if stay["region"] == region and stay["from_index"] == 0:
             stay |= {"from_index": upto - len(early), "asked_at_ns": joined - 1000, "joined_at_ns": joined}
+            stay |= {"since_epoch": 1, "since_sequence": early[0]["sequence"] - 1}
+    return KEPT
+
+
+def history_from_nowhere(world: World) -> str:
+    """As recorders wrote it before they told where a history was to begin."""
+    row = world.random.choice(world.rows["deliveries"])
+    row["replayed"] = 1
+    for stay in world.of("stays", row["subscriber"]):
+        if stay["region"] == row["region"] and "since_epoch" in stay:
+            return KEPT
+    return UNKNOWN
+
+
+def _begun_at(world: World, kind: str) -> tuple[list[Row], str]:
+    """Have a subscriber begin behind an event of a region, by ``since`` or ``begin``; return what it delivers there."""
+    name = world.anybody()
+    mine = sorted(world.of("deliveries", name), key=lambda row: row["index"])
+    region = max({row["region"] for row in mine}, key=lambda each: sum(row["region"] == each for row in mine))
+    theirs = [row for row in mine if row["region"] == region]
+    place = len(theirs) // 2
+    for stay in world.of("stays", name):
+        if stay["region"] == region:
+            stay |= {f"{kind}_epoch": 1, f"{kind}_sequence": theirs[place]["sequence"]}
+            stay["joined_at_ns"] = theirs[place]["delivered_at_ns"]
+    if kind == "since":
+        for row in theirs[place + 1 :][:2]:
+            row["replayed"] = 1
+    world.drop("deliveries", theirs[: place + 1])
+    return theirs[place + 1 :], name
+
+
+def a_begin_that_is_told(world: World) -> str:
+    _, name = _begun_at(world, world.random.choice(("begin", "since")))
+    world.renumber(name)
+    return KEPT
+
+
+def a_begin_that_lacks_the_first(world: World) -> str:
+    """As a replay, or a resumed connection, that has lost its oldest events."""
+    theirs, name = _begun_at(world, world.random.choice(("begin", "since")))
+    world.drop("deliveries", theirs[: world.random.randint(1, 3)])
+    world.renumber(name)
+    return BROKEN
+
+
+def events_that_were_had_before(world: World) -> str:
+    """A connection goes on behind a position, and is given again what came before that."""
+    theirs, name = _begun_at(world, "since")
+    again = {**theirs[0], "sequence": theirs[0]["sequence"] - 1, "index": theirs[0]["index"] - 0.5}
+    [real] = [row for row in world.rows["publishes"] if all(row[key] == again[key] for key in ("region", "sequence"))]
+    world.rows["deliveries"].append(again | {"publisher": real["publisher"], "sent_at_ns": real["published_at_ns"]})
+    world.renumber(name)
+    return BROKEN
+
+
+def all_history_that_lacks_the_oldest(world: World) -> str:
+    """It had expired, or was lost: nothing says which."""
+    _, name = _begun_at(world, "since")
+    for stay in world.of("stays", name):
+        if "since_epoch" in stay:
+            stay |= {"since_epoch": 0, "since_sequence": 0}
+    world.renumber(name)
+    return UNKNOWN
+
+
+def somebody_whom_only_a_tap_saw(world: World) -> str:
+    stay = dict(world.random.choice(world.rows["stays"]))
+    places = {"from_index": None, "to_index": None, "stay": -1, "since_epoch": None, "since_sequence": None}
+    world.rows["stays"].append(stay | places | {"subscriber": "unseen"})
+    return UNKNOWN
+
+
+def times_that_are_zeroed(world: World) -> str:
+    world.random.choice(world.rows["deliveries"])["sent_at_ns"] = 0
+    return UNKNOWN
+
+
+def times_that_are_damaged(world: World) -> str:
+    """Later than its publisher's next event of the region: only the publisher's own record shows that it is wrong."""
+    name = world.anybody()
+    mine = sorted(world.of("deliveries", name), key=lambda row: row["index"])
+    for one, other in pairwise(mine):
+        if one["region"] == other["region"] and one["publisher"] == other["publisher"]:
+            one["sent_at_ns"] = other["sent_at_ns"] + 1
+            return UNKNOWN
     return KEPT
 
 
@@ -459,6 +550,13 @@ FAULTS: tuple[Callable[[World], str], ...] = (
         a_file_that_was_saved_again,
         a_file_with_nulls,
     ),
+    *(history_from_nowhere, a_begin_that_is_told, a_begin_that_lacks_the_first, events_that_were_had_before),
+    *(
+        all_history_that_lacks_the_oldest,
+        somebody_whom_only_a_tap_saw,
+        times_that_are_zeroed,
+        times_that_are_damaged,
+    ),
 )
 
 
@@ -491,18 +589,7 @@ def write(world: World, directory: Path) -> None:
 
 def judged(spark: SparkSession, world: World, directory: Path) -> Audit:
     write(world, directory)
-    sources = read_sources(spark, [directory])
-    count = sources.rows["deliveries"]
-    set_for(spark, deliveries=count)
-    sources, _ = each_once(sources, add_up(sources["deliveries"]))
-    cells = add_up(sources["deliveries"]).persist()
-    numbering = number_all(sources, cells)
-    slices = cut(numbering, deliveries=count)
-    stepped = [row["subscriber"] for row in find_clock_steps(sources["deliveries"]).collect()]
-    found = audit_all(sources, numbering, slices, cells, stepped=stepped)
-    slices.release()
-    cells.unpersist()
-    return found
+    return analyse(spark, read_sources(spark, [directory])).audit
 
 
 @pytest.mark.parametrize("fault", FAULTS)
@@ -529,6 +616,50 @@ def test_several_faults_are_judged_by_the_gravest(spark: SparkSession, tmp_path:
         # What is broken may be in what is not recorded; but nothing is called broken without a reason.
         assert found.unknown, (seed, names)
         assert found.verdict == UNKNOWN or BROKEN in told, (seed, names, found.examples)
+
+
+def _rolls(world: World) -> list[tuple[str, str, list[Row]]]:
+    """Return (recorder, table, rows) of files, in the order in which recorders write them: each rolls twice."""
+    files = []
+    for name in sorted({row["name"] for row in world.rows["connections"]}):
+        for half in (0, 1):
+            for table in ("deliveries", "publishes", "stays", "gaps", "connections"):
+                rows = world.of(table, name)
+                part = rows[: len(rows) // 2] if not half else rows[len(rows) // 2 :]
+                if part:
+                    files.append((name, table, part))
+    return files
+
+
+@pytest.mark.parametrize("seed", range(DRAWN_FROM, DRAWN_FROM + DRAWN))
+def test_whichever_files_are_missing_nothing_is_called_kept_or_broken_for_that(
+    spark: SparkSession, tmp_path: Path, seed: int
+) -> None:
+    random = Random(f"missing {seed}")
+    world = drawn(random)
+    fault = random.choice((nothing, nothing, a_loss, a_repetition, a_begin_that_lacks_the_first))
+    told = fault(world)
+    files = _rolls(world)
+    gone = random.sample(range(len(files)), random.randint(1, 3))
+    directory = tmp_path / f"session-{seed}"
+    directory.mkdir()
+    document = {"schema": SCHEMA_VERSION, "session": directory.name, "began_at_ns": BEGAN_NS, "gamecast": "0"}
+    (directory / SESSION_FILE).write_text(json.dumps({**document, "ordering": "acyclic", "url": "memory://drawn"}))
+    numbers = dict.fromkeys((recorder for recorder, _, _ in files), 0)
+    for place, (recorder, table, rows) in enumerate(files):
+        numbers[recorder] += 1
+        if place in gone:
+            continue
+        notes = {FILE_SCHEMA: str(SCHEMA_VERSION), FILE_SESSION: directory.name, FILE_RECORDER: recorder}
+        schema = TABLE_OF[table].arrow_schema(notes)
+        folder = directory / table / "hour=unknown"
+        folder.mkdir(parents=True, exist_ok=True)
+        whole = [{name: row.get(name) for name in schema.names} for row in rows]
+        file = folder / f"{recorder}-{numbers[recorder]:06}.parquet"
+        pq.write_table(pa.Table.from_pylist(whole, schema=schema), file)
+    found = analyse(spark, read_sources(spark, [directory])).audit
+    missing = [files[place][:2] for place in gone]
+    assert found.verdict == UNKNOWN or told == found.verdict == BROKEN, (seed, told, missing, found.examples)
 
 
 def test_the_command_ends_with_4_and_says_why(tmp_path: Path) -> None:

@@ -106,6 +106,10 @@ async def test_what_is_delivered_and_published_is_what_is_recorded(tmp_path: Pat
     assert len(last) == 4
     assert all(r["asked_at_ns"] <= r["joined_at_ns"] <= r["left_at_ns"] for r in last.values())
     assert last["b", "river"]["to_index"] == 120
+    first = {(r["subscriber"], r["region"]): (r["epoch"], r["sequence"]) for r in reversed(rows(session, "deliveries"))}
+    begins = {key: (r["begin_epoch"], r["begin_sequence"] + 1) for key, r in last.items()}
+    assert all(begins[key] <= position for key, position in first.items())
+    assert {(r["since_epoch"], r["since_sequence"]) for r in last.values()} == {(None, None)}
     assert {r["epoch"] for r in rows(session, "epochs")} >= {plan.epoch}
     closed = {r["name"]: r["closed_at_ns"] for r in rows(session, "connections")}
     assert closed.keys() == {"a", "b"}

@@ -71,10 +71,10 @@ def test_a_stay_is_told_with_each_thing_that_becomes_known() -> None:
     one = tap()
     one.asked({"forest", "river"})
     deliver(one, 2, 2)
-    one.joined({"forest": 6})
-    one.joined({"forest": 7})  # it was told already
+    one.joined({"forest": 6}, {"forest": (6, 4)})
+    one.joined({"forest": 7}, {"forest": (7, 0)})  # it was told already
     one.left({"forest"})
-    one.asked({"forest"})
+    one.asked({"forest"}, {"forest": (6, 5)})
     one.close()
     rows = [row for table, row in one.take().single if table == "stays"]
     known = [
@@ -90,6 +90,10 @@ def test_a_stay_is_told_with_each_thing_that_becomes_known() -> None:
         (1, 1, "river", 0, 2, None),
     ]
     assert all(row["incarnation"] == 3 for row in rows)
+    begins = [(row["begin_epoch"], row["begin_sequence"]) for row in rows]
+    assert begins == [(None, None)] * 2 + [(6, 4)] * 2 + [(None, None)] * 3
+    sinces = [(row["since_epoch"], row["since_sequence"]) for row in rows]
+    assert sinces == [(None, None)] * 4 + [(6, 5)] * 2 + [(None, None)]
     assert rows[2]["joined_at_ns"] is not None
     assert rows[3]["left_at_ns"] >= rows[2]["joined_at_ns"]
 
