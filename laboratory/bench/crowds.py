@@ -114,7 +114,7 @@ PARTS: Mapping[str, Callable[[str, AsyncExitStack], Part]] = {"gamecast": _Share
 
 
 def measure_crowds(
-    sizes: Sequence[tuple[int, int]], on_trial: Callable[[str, int, int], None], *, nodes: int = 1
+    sizes: Sequence[tuple[int, int]], begin: Callable[[str], None], *, nodes: int = 1
 ) -> dict[str, list[dict[str, Any]]]:
     """Return peer → what `Crowd` says of each size: (connections, processes) each. Blocks.
 
@@ -124,7 +124,7 @@ def measure_crowds(
     found: dict[str, list[dict[str, Any]]] = {}
     for peer in PARTS:
         for connections, processes in sizes:
-            on_trial(peer, connections, processes)
+            begin(f"{peer}: {connections:,} connections in {processes} processes")
             several = nodes if nodes > 1 and peer == "gamecast" else 0
             with server_for(16 * processes) as server, managed(server.url, nodes=several):
                 found.setdefault(peer, []).append(asdict(_measure(peer, server.url, connections, processes)))

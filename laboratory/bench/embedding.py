@@ -100,8 +100,8 @@ MB = 1e6
 RSS_UNIT = 1 if sys.platform == "darwin" else 1024
 
 
-def measure_embedding(*, runs: int, begin: Callable[[str, int], None] | None = None) -> dict[str, Any]:
-    """Return the document of ``gamecast bench embedding --json``: medians of the runs. ``begin``: called with each run.
+def measure_embedding(*, runs: int, begin: Callable[[str], None]) -> dict[str, Any]:
+    """Return the document of ``gamecast bench embedding --json``: medians of the runs. ``begin``: called with each.
 
     Blocks. Raises `EmbeddedServerError`, and `OtherSideError` when a program fails.
     """
@@ -113,8 +113,7 @@ def measure_embedding(*, runs: int, begin: Callable[[str, int], None] | None = N
             measured: dict[str, list[tuple[float, float]]] = {name: [] for name in PROGRAMS}
             for run in range(runs):
                 for name, program in PROGRAMS.items():  # by turns: what the machine does besides concerns them all
-                    if begin is not None:
-                        begin(name, run)
+                    begin(f"run {run + 1}: {name}")
                     measured[name].append(_measure(program, server.url, environment))
     figures = {
         name: {

@@ -87,7 +87,7 @@ class Turn:
         self.joins_per_s = self.joins / self.seconds
 
 
-def measure_joins(walk: Walk, kinds: Iterable[Kind], on_turn: Callable[[Kind, int], None]) -> dict[str, Any]:
+def measure_joins(walk: Walk, kinds: Iterable[Kind], begin: Callable[[str], None]) -> dict[str, Any]:
     """Return what ``gamecast bench joins --json`` prints.
 
     All servers are in this process; the manager has a process, and each kind a redis-server, of its own. Blocks for
@@ -98,7 +98,7 @@ def measure_joins(walk: Walk, kinds: Iterable[Kind], on_turn: Callable[[Kind, in
     for kind in kinds:
         with server_for(walk.servers) as server, managed(server.url) as manager:
             crowd = _Crowd(walk, kind, server.url, {"manager": manager, "redis": server.pid})
-            measured[kind] = asyncio.run(crowd.measure(on_turn))
+            measured[kind] = asyncio.run(crowd.measure(begin))
     return {"walk": asdict(walk), "kinds": measured, "versions": versions()}
 
 
@@ -114,19 +114,19 @@ class _Crowd:
         self._left = 0
         self._reached = walk.view
 
-    async def measure(self, on_turn: Callable[[Kind, int], None]) -> dict[str, Any]:
+    async def measure(self, begin: Callable[[str], None]) -> dict[str, Any]:
         """Let them walk; then publish in each region, and see who gets it."""
         walk = self._walk
         async with self._connected() as self._casts:
             if self._kind == "in place":
                 await self._casts[0].declare_overlaps(walk.pairs())
-            on_turn(self._kind, 0)
+            begin(f"{self._kind}: {walk.servers:,} servers join")
             starts = (cast.subscribe(*walk.regions_at(at, 0, walk.view)) for at, cast in enumerate(self._casts))
             await asyncio.gather(*starts)
             turns: list[Turn] = []
             latencies_ms: list[float] = []
             for number in range(walk.turns):
-                on_turn(self._kind, number + 1)
+                begin(f"{self._kind}: turn {number + 1} of {walk.turns}")
                 turns.append(await self._turn(latencies_ms))
             alone_ms = [await self._go(at) for at in range(min(ALONE, walk.servers))]
             lost, unexpected = await self._deliver()

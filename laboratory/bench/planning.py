@@ -66,7 +66,7 @@ class PlanningCost:
 
 
 def measure_planning(
-    subscribers_max: int, *, seed: int = 1, on_size: Callable[[int], None] = lambda _: None
+    subscribers_max: int, *, seed: int = 1, begin: Callable[[str], None] = lambda _: None
 ) -> list[PlanningCost]:
     """Measure every size up to the largest; blocks, for about a minute at 1,000,000 subscribers."""
     found = []
@@ -74,7 +74,7 @@ def measure_planning(
     with get_context("spawn").Pool(1, maxtasksperchild=1) as processes:
         for subscribers in SIZES:
             if subscribers <= subscribers_max:
-                on_size(subscribers)
+                begin(f"{subscribers:,} subscribers")
                 found.append(processes.apply(measure_size, (subscribers, seed)))
     return found
 

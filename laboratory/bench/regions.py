@@ -109,7 +109,7 @@ async def _pubsub(url: str) -> AsyncIterator[Peer]:
 PEERS: Mapping[str, Callable[[str], Any]] = {"gamecast": _gamecast, "pubsub": _pubsub}
 
 
-def measure_regions(sizes: Sequence[int], on_trial: Callable[[str, int], None]) -> dict[str, list[dict[str, Any]]]:
+def measure_regions(sizes: Sequence[int], begin: Callable[[str], None]) -> dict[str, list[dict[str, Any]]]:
     """Return peer → what `Growth` says of each size. The server, the manager and each connection have a process each.
 
     Blocks for about a minute. Raises `EmbeddedServerError` and `ProcessFailed`.
@@ -117,7 +117,7 @@ def measure_regions(sizes: Sequence[int], on_trial: Callable[[str, int], None]) 
     found: dict[str, list[dict[str, Any]]] = {}
     for peer in PEERS:
         for size in sizes:
-            on_trial(peer, size)
+            begin(f"{peer}: {size:,}")
             with server_for(8) as server, managed(server.url):
                 found.setdefault(peer, []).append(asdict(_in_a_process(peer, server.url, size)))
     return found

@@ -150,12 +150,12 @@ async def _read(peer: str, url: str, servers: int, seconds: float) -> tuple[int,
 
 
 def measure_updates(
-    servers: int, entities: int, hz: float, seconds: float, on_trial: Callable[[str], None]
+    servers: int, entities: int, hz: float, seconds: float, begin: Callable[[str], None]
 ) -> dict[str, dict[str, Any]]:
     """Return peer → what `Trial` says. Blocks; raises `EmbeddedServerError`."""
     found: dict[str, dict[str, Any]] = {}
     for peer in PEERS:
-        on_trial(peer)
+        begin(peer)
         with server_for(servers + 16) as server, managed(server.url, nodes=0):
             found[peer] = asdict(_measure(peer, server.url, servers, entities, hz, seconds))
     return found
