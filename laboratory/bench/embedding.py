@@ -16,12 +16,11 @@ from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from rich import box
 from rich.console import Group
-from rich.table import Table
 
 from adapters.embedded.server import EmbeddedServer
 from laboratory.bench.campaign import versions
+from laboratory.bench.table import table_of
 from sequencing.errors import OtherSideError
 
 FOUNDATIONS, IMPORT, CONNECTION, CLICK = "foundations", "import", "connection", "click"
@@ -132,10 +131,7 @@ def measure_embedding(*, runs: int, begin: Callable[[str], None]) -> dict[str, A
 
 def report(result: Mapping[str, Any]) -> Group:
     """A table of 80 columns, and what the columns mean."""
-    table = Table(box=box.SIMPLE, padding=(0, 1, 0, 0))
-    table.add_column("", no_wrap=True)
-    for heading in ("CPU\nms", "\nx", "wanted\n<=", "memory\nMB", "\nx", "wanted\n<=", "modules\n"):
-        table.add_column(heading, justify="right")
+    table = table_of("", ("CPU\nms", "\nx", "wanted\n<=", "memory\nMB", "\nx", "wanted\n<=", "modules\n"))
     for name, figures in result["figures"].items():
         ratios = result["ratios"].get(name, {})
         cells = (

@@ -10,16 +10,15 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-from rich import box
 from rich.console import Group
-from rich.table import Table
 
 import gamecast
 from adapters.redis.control import RedisControl
 from laboratory.bench.campaign import versions
 from laboratory.bench.cpu import process_cpu_s
-from laboratory.bench.figures import median, percentile
+from laboratory.bench.figures import median, percentiles
 from laboratory.bench.surroundings import allow_connections, managed, server_for
+from laboratory.bench.table import table_of
 from sequencing.errors import UsageError
 from sequencing.plan import Plan
 
@@ -133,8 +132,8 @@ class _Crowd:
         plan = await _plan(self._url)
         return {
             "joins_per_s": median([turn.joins_per_s for turn in turns]),
-            "latency_ms": _percentiles(latencies_ms),
-            "alone_latency_ms": _percentiles(alone_ms),
+            "latency_ms": percentiles(latencies_ms),
+            "alone_latency_ms": percentiles(alone_ms),
             "turns": [asdict(turn) for turn in turns],
             "epochs": sum(turn.epochs for turn in turns),
             "atoms": len(plan.atoms),
@@ -165,7 +164,7 @@ class _Crowd:
         self._left += self._walk.step if self._kind == "in place" else 0
         latencies_ms += mine_ms
         epochs = (await _plan(self._url)).epoch - epoch
-        return Turn(joins, seconds, epochs, _percentiles(mine_ms), cpu_ms)
+        return Turn(joins, seconds, epochs, percentiles(mine_ms), cpu_ms)
 
     async def _go(self, server: int) -> float:
         """Have a server take its next step; return for how many ms it waited."""
@@ -230,20 +229,10 @@ async def _plan(url: str) -> Plan:
     return plan
 
 
-def _percentiles(latencies_ms: Sequence[float]) -> dict[str, float]:
-    ordered = sorted(latencies_ms)
-    return {"p50": percentile(ordered, 50), "p99": percentile(ordered, 99)}
-
-
 def report(result: Mapping[str, Any]) -> Group:
     """A table of 80 columns, and what the columns mean."""
     walk = Walk(**result["walk"])
-    table = Table(box=box.SIMPLE, padding=(0, 1, 0, 0))
-    table.add_column("\njoins", no_wrap=True)
-    for heading in _HEADINGS:
-        table.add_column(heading, justify="right", no_wrap=True)
-    for row in _rows(result):
-        table.add_row(*row)
+    table = table_of("\njoins", _HEADINGS, _rows(result))
     alone = "; ".join(
         f"{kind} p50 {figures['alone_latency_ms']['p50']:,.0f} ms, p99 {figures['alone_latency_ms']['p99']:,.0f} ms"
         for kind, figures in result["kinds"].items()

@@ -7,8 +7,6 @@ while the stage ran, with what earlier stages have left behind.
 from __future__ import annotations
 
 import random
-import resource
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -16,6 +14,8 @@ from dataclasses import dataclass, field
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
+
+from laboratory.bench.cpu import maximum_bytes
 
 SIZES = (1_000, 10_000, 100_000, 1_000_000)
 SUBSCRIBERS_A_REGION = 10
@@ -146,6 +146,5 @@ def _peak_bytes() -> int:
     try:
         status = Path("/proc/self/status").read_text()
     except OSError:
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        return peak if sys.platform == "darwin" else peak * 1024
+        return maximum_bytes()
     return 1024 * next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM:"))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, suppress
 from dataclasses import asdict, dataclass
 from multiprocessing.connection import Connection
@@ -18,13 +18,13 @@ from typing import Any
 import orjson
 import redis
 from redis import asyncio as redis_asyncio
-from rich import box
 from rich.table import Table
 
 import gamecast
 from laboratory.bench.cpu import process_cpu_s
 from laboratory.bench.figures import percentile
 from laboratory.bench.surroundings import managed, server_for
+from laboratory.bench.table import short, table_of
 from laboratory.processes.worker import Worker
 
 WARM_UP_S = 1.5
@@ -81,7 +81,7 @@ async def _senders(peer: str, url: str, servers: int) -> AsyncIterator[Send]:
         yield send
 
 
-async def _send(peer: str, url: str, servers: int, entities: int, hz: float, seconds: float) -> int:
+async def _send(peer: str, url: str, servers: int, entities: int, hz: float, seconds: float, _: Connection) -> int:
     """Move all entities at a pace; return how many updates that were."""
     sent, loop = 0, asyncio.get_running_loop()
     async with _senders(peer, url, servers) as send:
@@ -95,7 +95,7 @@ async def _send(peer: str, url: str, servers: int, entities: int, hz: float, sec
     return sent if peer != "nothing" else 0
 
 
-async def _read(peer: str, url: str, servers: int, seconds: float) -> tuple[int, list[float]]:
+async def _read(peer: str, url: str, servers: int, seconds: float, _: Connection) -> tuple[int, list[float]]:
     """Take for some seconds what comes; return how many updates, and the delays of the ordered events in ms."""
     delays: list[float] = []
     world: dict[tuple[str, str], Any] = {}
@@ -162,12 +162,11 @@ def measure_updates(
 
 
 def _measure(peer: str, url: str, servers: int, entities: int, hz: float, seconds: float) -> Trial:
-    reading = peer, url, servers, seconds + 2 * WARM_UP_S
     sending = peer, url, servers, entities, hz, seconds + WARM_UP_S
     with redis.Redis.from_url(url) as client, ExitStack() as workers:
-        reader = workers.enter_context(Worker(_carry_out, _read, reading))
+        reader = workers.enter_context(Worker(_read, peer, url, servers, seconds + 2 * WARM_UP_S))
         time.sleep(WARM_UP_S)
-        sender = workers.enter_context(Worker(_carry_out, _send, sending))
+        sender = workers.enter_context(Worker(_send, *sending))
         time.sleep(WARM_UP_S)
         server: Any = client.info("server")
         pids = [reader.pid, sender.pid, server["process_id"]]
@@ -190,10 +189,6 @@ def _measure(peer: str, url: str, servers: int, entities: int, hz: float, second
     )
 
 
-def _carry_out(call: Callable[..., Coroutine[Any, Any, Any]], arguments: Sequence[Any], _: Connection) -> Any:
-    return asyncio.run(call(*arguments))
-
-
 def _region(server: int) -> str:
     return f"zone:{server}:0"
 
@@ -211,11 +206,5 @@ _FIGURES = {
 
 def updates_report(result: Mapping[str, Mapping[str, float]]) -> Table:
     """Return a table of 80 columns."""
-    table = Table(box=box.SIMPLE, padding=(0, 1, 0, 0))
-    table.add_column("")
-    for peer in result:
-        table.add_column(peer.replace(" ", "\n"), justify="right")
-    for figure, words in _FIGURES.items():
-        values = [each[figure] for each in result.values()]
-        table.add_row(words, *(f"{value:,.2f}" if value < 100 else f"{value:,.0f}" for value in values))
-    return table
+    rows = ((words, *(short(each[figure]) for each in result.values())) for figure, words in _FIGURES.items())
+    return table_of("", (peer.replace(" ", "\n") for peer in result), rows)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
@@ -36,9 +37,13 @@ class GamecastPeer(OnRedis):
     """How many replicas the server has. Receipts and deliveries wait for all of them."""
     shares: bool = field(default=False, kw_only=True)
     """Whether all subscribers, which are in one process, share their sockets."""
+    session: Path | None = field(default=None, kw_only=True)
+    """Where all record, from the beginning of each trial; those of a process share a recorder."""
 
     @contextmanager
     def site(self, world: World) -> Iterator[Site]:
+        if self.session is not None:
+            shutil.rmtree(self.session, ignore_errors=True)
         with ExitStack() as stack:
             master = stack.enter_context(EmbeddedServer(settings=QUICK))
             following = QUICK | {"replicaof": f"127.0.0.1 {urlsplit(master.url).port}"}
@@ -49,12 +54,7 @@ class GamecastPeer(OnRedis):
 
     @asynccontextmanager
     async def publisher(self, url: str, name: str) -> AsyncIterator[Publish]:
-        async with self._publisher(url, name) as publish:
-            yield publish
-
-    @asynccontextmanager
-    async def _publisher(self, url: str, name: str, *, record: Path | None = None) -> AsyncIterator[Publish]:
-        async with gamecast.connect(url, name=name, record=record) as cast:
+        async with gamecast.connect(url, name=name, record=self.session) as cast:
             in_flight: deque[asyncio.Future[list[gamecast.Receipt]]] = deque()
 
             async def publish(events: Sequence[tuple[str, Payload]]) -> None:
@@ -69,20 +69,8 @@ class GamecastPeer(OnRedis):
     async def receive(
         self, url: str, name: str, regions: Sequence[str], deliver: Deliver, active: Callable[[], None]
     ) -> None:
-        await self._receive(url, name, regions, deliver, active)
-
-    async def _receive(
-        self,
-        url: str,
-        name: str,
-        regions: Sequence[str],
-        deliver: Deliver,
-        active: Callable[[], None],
-        *,
-        record: Path | None = None,
-    ) -> None:
         connection = (await _shared(url)).connect(name=name) if self.shares else None
-        async with connection or gamecast.connect(url, name=name, record=record) as cast:
+        async with connection or gamecast.connect(url, name=name, record=self.session) as cast:
             await cast.subscribe(*regions)
             active()
             kind = gamecast.Event

@@ -78,10 +78,6 @@ async def announce(control_url: str, plan: Plan) -> None:
         await control.close()
 
 
-def _relay(control_url: str, source: str, _: Connection) -> None:
-    asyncio.run(_relay_for_ever(control_url, source))
-
-
-async def _relay_for_ever(control_url: str, source: str) -> None:
+async def _relay(control_url: str, source: str, _: Connection) -> None:
     RedisRelays(control_url, frozenset({source})).start()
     await asyncio.Event().wait()
