@@ -10,7 +10,6 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, ExitStack
-from dataclasses import asdict, dataclass
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -38,26 +37,6 @@ AT_ONCE = 64
 """Joins under way in each process, for the most that there are per second."""
 OPENING = 256
 SUBSCRIBE_S_MAX = 300.0
-
-
-@dataclass(frozen=True, slots=True)
-class Crowd:
-    """What was measured with so many connections in so many processes. Bytes, and CPU of Redis, are those of a join,
-    also what others read of it later.
-
-    ``idle_bytes_per_s``: in and out of Redis together, while nothing happens.
-    """
-
-    connections: int
-    processes: int
-    all_joined_s: float
-    join_ms: float
-    longest_join_ms: float
-    bytes_in: float
-    bytes_out: float
-    redis_us: float
-    idle_bytes_per_s: float
-    joins_per_s: float
 
 
 class _Part:
@@ -134,23 +113,25 @@ PARTS: Mapping[str, Callable[[str, AsyncExitStack], _Part]] = {"gamecast": _Shar
 
 def measure_crowds(
     sizes: Sequence[tuple[int, int]], begin: Callable[[str], None], *, nodes: int = 1
-) -> dict[str, list[dict[str, Any]]]:
-    """Return peer → what `Crowd` says of each size: (connections, processes) each. Blocks.
+) -> dict[str, list[dict[str, float]]]:
+    """Return peer → `FIGURES` of each size: (connections, processes) each. Blocks.
+
+    Bytes, and CPU of Redis, are those of a join, also what others read of it later; when idle, in and out together.
 
     The manager and the redis-server have a process each; all ``nodes`` are in that server. Raises `EmbeddedServerError`
     and `ProcessFailed`.
     """
-    found: dict[str, list[dict[str, Any]]] = {}
+    found: dict[str, list[dict[str, float]]] = {}
     for peer in PARTS:
         for connections, processes in sizes:
             begin(f"{peer}: {connections:,} connections in {processes} processes")
             several = nodes if nodes > 1 and peer == "gamecast" else 0
             with server_for(16 * processes) as server, managed(server.url, nodes=several):
-                found.setdefault(peer, []).append(asdict(_measure(peer, server.url, connections, processes)))
+                found.setdefault(peer, []).append(_measure(peer, server.url, connections, processes))
     return found
 
 
-def _measure(peer: str, url: str, connections: int, processes: int) -> Crowd:
+def _measure(peer: str, url: str, connections: int, processes: int) -> dict[str, float]:
     with ExitStack() as stack, redis.Redis.from_url(url) as client:
         parts = [stack.enter_context(Worker(_part, peer, url)) for _ in range(processes)]
         began = time.perf_counter()
@@ -169,18 +150,18 @@ def _measure(peer: str, url: str, connections: int, processes: int) -> Crowd:
         of_joins = {what: value - idle[what] * took_s for what, value in _difference(_spent(client), before).items()}
         busy = ask(parts, [("busy", f"busy {at}", BUSY_S) for at in range(processes)])
     ordered = sorted(1000 * each for each in latencies_s)
-    return Crowd(
-        connections,
-        processes,
-        all_joined_s,
-        percentile(ordered, 50),
-        ordered[-1],
-        of_joins["in"] / JOINS,
-        of_joins["out"] / JOINS,
-        1e6 * of_joins["cpu_s"] / JOINS,
-        idle["in"] + idle["out"],
-        sum(busy),
-    )
+    return {
+        "connections": connections,
+        "processes": processes,
+        "all_joined_s": all_joined_s,
+        "join_ms": percentile(ordered, 50),
+        "longest_join_ms": ordered[-1],
+        "bytes_in": of_joins["in"] / JOINS,
+        "bytes_out": of_joins["out"] / JOINS,
+        "redis_us": 1e6 * of_joins["cpu_s"] / JOINS,
+        "idle_bytes_per_s": idle["in"] + idle["out"],
+        "joins_per_s": sum(busy),
+    }
 
 
 def _spent(client: redis.Redis) -> dict[str, float]:
@@ -209,7 +190,7 @@ def _regions_of(number: int) -> list[str]:
     return [f"region {number:05d} {region}" for region in range(REGIONS)]
 
 
-_FIGURES = {
+FIGURES = {
     "all_joined_s": "all joined, s",
     "join_ms": "one more join, p50 ms",
     "longest_join_ms": "the longest of 200, ms",
@@ -226,7 +207,7 @@ def crowds_report(result: Mapping[str, Sequence[Mapping[str, Any]]]) -> Group:
     first = next(iter(result.values()))
     sizes = [each["connections"] for each in first]
     headings = "", *(f"{each['connections']:,}\nin {each['processes']}" for each in first), "e"
-    table = table_of("connections in\nprocesses", headings, growth_rows(result, _FIGURES, sizes, short))
+    table = table_of("connections in\nprocesses", headings, growth_rows(result, FIGURES, sizes, short))
     return Group(
         table,
         f"{REGIONS} regions each. e: the exponent of the growth from the last but one size to\n"

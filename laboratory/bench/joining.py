@@ -8,19 +8,18 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import Any, Literal
 
 from rich.console import Group
 
 import gamecast
-from adapters.redis.control import RedisControl
 from laboratory.bench.campaign import versions
 from laboratory.bench.cpu import process_cpu_s
 from laboratory.bench.figures import median, percentiles
-from laboratory.bench.surroundings import allow_connections, managed, server_for
+from laboratory.bench.surroundings import allow_connections, latest_plan, managed, server_for
 from laboratory.bench.table import table_of
 from sequencing.errors import UsageError
-from sequencing.plan import Plan
 
 Kind = Literal["in place", "epochs"]
 KINDS: tuple[Kind, ...] = "in place", "epochs"
@@ -129,7 +128,7 @@ class _Crowd:
                 turns.append(await self._turn(latencies_ms))
             alone_ms = [await self._go(at) for at in range(min(ALONE, walk.servers))]
             lost, unexpected = await self._deliver()
-        plan = await _plan(self._url)
+        plan = await latest_plan(self._url)
         return {
             "joins_per_s": median([turn.joins_per_s for turn in turns]),
             "latency_ms": percentiles(latencies_ms),
@@ -149,13 +148,13 @@ class _Crowd:
                 shared = gamecast.share(self._url, subscribe_timeout_s=SUBSCRIBE_S_MAX)
                 connect = (await stack.enter_async_context(shared)).connect
             else:
-                connect = _to(self._url)
+                connect = partial(gamecast.connect, self._url, subscribe_timeout_s=SUBSCRIBE_S_MAX)
             casts = [connect(name=f"server-{at:04d}") for at in range(self._walk.servers)]
             await asyncio.gather(*(stack.enter_async_context(cast) for cast in casts))
             yield casts
 
     async def _turn(self, latencies_ms: list[float]) -> Turn:
-        epoch, began, cpu_s = (await _plan(self._url)).epoch, time.perf_counter(), self._cpu_s()
+        epoch, began, cpu_s = (await latest_plan(self._url)).epoch, time.perf_counter(), self._cpu_s()
         mine_ms = await asyncio.gather(*map(self._go, range(len(self._casts))))
         seconds = time.perf_counter() - began
         joins = self._walk.step * len(self._casts)
@@ -163,7 +162,7 @@ class _Crowd:
         self._reached += self._walk.step
         self._left += self._walk.step if self._kind == "in place" else 0
         latencies_ms += mine_ms
-        epochs = (await _plan(self._url)).epoch - epoch
+        epochs = (await latest_plan(self._url)).epoch - epoch
         return Turn(joins, seconds, epochs, percentiles(mine_ms), cpu_ms)
 
     async def _go(self, server: int) -> float:
@@ -205,28 +204,11 @@ class _Crowd:
         return {"servers": time.process_time(), **others}
 
 
-def _to(url: str) -> Callable[..., gamecast.Client]:
-    def connect(*, name: str) -> gamecast.Client:
-        return gamecast.connect(url, name=name, subscribe_timeout_s=SUBSCRIBE_S_MAX)
-
-    return connect
-
-
 async def _take(cast: gamecast.Client, got: Counter[str], events: int) -> None:
     async for batch in cast.batches():
         got.update(event.region for event in batch if isinstance(event, gamecast.Event))
         if got.total() >= events:
             return
-
-
-async def _plan(url: str) -> Plan:
-    control = RedisControl(url)
-    try:
-        plan = await control.latest_plan()
-    finally:
-        await control.close()
-    assert plan is not None
-    return plan
 
 
 def report(result: Mapping[str, Any]) -> Group:

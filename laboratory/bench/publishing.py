@@ -12,8 +12,7 @@ from itertools import accumulate
 
 from laboratory.bench.board import FAST, PACED, WARM_UP, Board
 from laboratory.bench.cpu import PARTS, process_cpu_s
-from laboratory.bench.peers.peer import Peer, Publish
-from laboratory.bench.peers.site import Site
+from laboratory.bench.peers.peer import Peer, Publish, Site
 from laboratory.bench.workload import PUBLISHERS, Phases, World, payload_of
 
 

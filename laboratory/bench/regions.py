@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -86,21 +86,23 @@ async def _pubsub(url: str) -> AsyncIterator[Peer]:
 PEERS: Mapping[str, Callable[[str], Any]] = {"gamecast": _gamecast, "pubsub": _pubsub}
 
 
-def measure_regions(sizes: Sequence[int], begin: Callable[[str], None]) -> dict[str, list[dict[str, Any]]]:
-    """Return peer → what `Growth` says of each size. The server, the manager and each connection have a process each.
+def measure_regions(sizes: Sequence[int], begin: Callable[[str], None]) -> dict[str, list[dict[str, float]]]:
+    """Return peer → `FIGURES` of each size; memory: by how much the process grows; a lone event: to its delivery.
+
+    The server, the manager and each connection have a process each.
 
     Blocks for about a minute. Raises `EmbeddedServerError` and `ProcessFailed`.
     """
-    found: dict[str, list[dict[str, Any]]] = {}
+    found: dict[str, list[dict[str, float]]] = {}
     for peer in PEERS:
         for size in sizes:
             begin(f"{peer}: {size:,}")
             with server_for(8) as server, managed(server.url), Worker(_measure, peer, server.url, size) as worker:
-                found.setdefault(peer, []).append(asdict(worker.hear()))
+                found.setdefault(peer, []).append(worker.hear())
     return found
 
 
-async def _measure(peer: str, url: str, size: int, _: Connection) -> Growth:
+async def _measure(peer: str, url: str, size: int, _: Connection) -> dict[str, float]:
     names = [f"region-{number:05d}" for number in range(size)]
     async with PEERS[peer](url) as cast:
         await cast.subscribe(["first"])  # what is loaded and connected with that is no cost of regions
@@ -122,10 +124,17 @@ async def _measure(peer: str, url: str, size: int, _: Connection) -> Growth:
             delays.append(time.perf_counter() - began)
     wall_s, cpu_s = (percentile(sorted(each), 50) for each in zip(*joins, strict=True))
     lone_s = percentile(sorted(delays), 50)
-    return Growth(size, subscribe_s, grown / MIB, wall_s * 1000, cpu_s * 1000, lone_s * 1000)
+    return {
+        "regions": size,
+        "subscribe_s": subscribe_s,
+        "memory_mib": grown / MIB,
+        "join_ms": wall_s * 1000,
+        "join_cpu_ms": cpu_s * 1000,
+        "lone_ms": lone_s * 1000,
+    }
 
 
-_FIGURES = {
+FIGURES = {
     "subscribe_s": "subscribe to all at once, s",
     "memory_mib": "memory of them, MiB",
     "join_ms": "one more join, ms",
@@ -138,6 +147,6 @@ def report(result: Mapping[str, Any]) -> Group:
     """A table of 80 columns, with the exponent e of the growth between the last two sizes: cost ~ regions^e."""
     sizes = [each["regions"] for each in next(iter(result.values()))]
     headings = "", *(f"{size:,}" for size in sizes), "e"
-    rows = growth_rows(result, _FIGURES, sizes, lambda value: f"{value:,.2f}")
+    rows = growth_rows(result, FIGURES, sizes, lambda value: f"{value:,.2f}")
     table = table_of("p50, by regions", headings, rows)
     return Group(table, "e: the exponent of the growth from the last but one size to the last: cost ~ regions^e.")

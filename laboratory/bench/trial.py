@@ -14,8 +14,7 @@ from typing import Any
 
 from laboratory.bench.board import Board
 from laboratory.bench.cpu import PARTS
-from laboratory.bench.peers.peer import Peer
-from laboratory.bench.peers.site import Site
+from laboratory.bench.peers.peer import Peer, Site
 from laboratory.bench.publishing import PublishingReport, publish_phases
 from laboratory.bench.receiving import ReceivingReport, receive_phases
 from laboratory.bench.workload import UVLOOP, Phases, World

@@ -11,7 +11,6 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, suppress
-from dataclasses import asdict, dataclass
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -33,19 +32,6 @@ ORDERED_HZ = 50
 
 PEERS = "gamecast", "PUBLISH each", "PUBLISH a tick", "nothing"
 """The last one sends only the ordered events."""
-
-
-@dataclass(frozen=True, slots=True)
-class Trial:
-    """What was measured of one peer. CPU is in microseconds for each update that was sent."""
-
-    sent_per_s: float
-    taken_per_s: float
-    redis_us: float
-    sender_us: float
-    reader_us: float
-    ordered_p50_ms: float
-    ordered_p99_ms: float
 
 
 Send = Callable[[int, list[tuple[str, Any]]], Awaitable[None]]
@@ -151,17 +137,17 @@ async def _read(peer: str, url: str, servers: int, seconds: float, _: Connection
 
 def measure_updates(
     servers: int, entities: int, hz: float, seconds: float, begin: Callable[[str], None]
-) -> dict[str, dict[str, Any]]:
-    """Return peer → what `Trial` says. Blocks; raises `EmbeddedServerError`."""
-    found: dict[str, dict[str, Any]] = {}
+) -> dict[str, dict[str, float]]:
+    """Return peer → `FIGURES`; CPU is for each update that was sent. Blocks; raises `EmbeddedServerError`."""
+    found: dict[str, dict[str, float]] = {}
     for peer in PEERS:
         begin(peer)
         with server_for(servers + 16) as server, managed(server.url, nodes=0):
-            found[peer] = asdict(_measure(peer, server.url, servers, entities, hz, seconds))
+            found[peer] = _measure(peer, server.url, servers, entities, hz, seconds)
     return found
 
 
-def _measure(peer: str, url: str, servers: int, entities: int, hz: float, seconds: float) -> Trial:
+def _measure(peer: str, url: str, servers: int, entities: int, hz: float, seconds: float) -> dict[str, float]:
     sending = peer, url, servers, entities, hz, seconds + WARM_UP_S
     with redis.Redis.from_url(url) as client, ExitStack() as workers:
         reader = workers.enter_context(Worker(_read, peer, url, servers, seconds + 2 * WARM_UP_S))
@@ -178,22 +164,22 @@ def _measure(peer: str, url: str, servers: int, entities: int, hz: float, second
     sent_per_s = sent / (seconds + WARM_UP_S)
     each = 1e6 / (sent_per_s * took_s) if sent_per_s else 0.0
     ordered = sorted(delays[len(delays) // 4 :])
-    return Trial(
-        sent_per_s,
-        taken / (seconds + WARM_UP_S),
-        redis_s * each,
-        sender_s * each,
-        reader_s * each,
-        percentile(ordered, 50),
-        percentile(ordered, 99),
-    )
+    return {
+        "sent_per_s": sent_per_s,
+        "taken_per_s": taken / (seconds + WARM_UP_S),
+        "redis_us": redis_s * each,
+        "sender_us": sender_s * each,
+        "reader_us": reader_s * each,
+        "ordered_p50_ms": percentile(ordered, 50),
+        "ordered_p99_ms": percentile(ordered, 99),
+    }
 
 
 def _region(server: int) -> str:
     return f"zone:{server}:0"
 
 
-_FIGURES = {
+FIGURES = {
     "sent_per_s": "updates sent a second",
     "taken_per_s": "updates taken a second",
     "redis_us": "CPU of Redis, an update, us",
@@ -206,5 +192,5 @@ _FIGURES = {
 
 def updates_report(result: Mapping[str, Mapping[str, float]]) -> Table:
     """Return a table of 80 columns."""
-    rows = ((words, *(short(each[figure]) for each in result.values())) for figure, words in _FIGURES.items())
+    rows = ((words, *(short(each[figure]) for each in result.values())) for figure, words in FIGURES.items())
     return table_of("", (peer.replace(" ", "\n") for peer in result), rows)

@@ -15,18 +15,8 @@ from laboratory.bench.campaign import Campaign, document, violations
 from laboratory.bench.peers.registry import BY_NAME_ONLY, OTHERS, OURS
 from laboratory.bench.table import report
 from laboratory.bench.workload import FAN_OUT, Phases, World, dense, hot, match, ring
+from laboratory.commands import bench_costs, bench_trials
 from laboratory.commands.bench_all import bench_all
-from laboratory.commands.bench_costs import (
-    bench_arrangements,
-    bench_borders,
-    bench_crowds,
-    bench_embedding,
-    bench_joins,
-    bench_memory,
-    bench_plan,
-    bench_regions,
-    bench_updates,
-)
 from laboratory.commands.bench_options import (
     against_option,
     exit_if_broken,
@@ -39,7 +29,6 @@ from laboratory.commands.bench_options import (
     trace_option,
     trial_options,
 )
-from laboratory.commands.bench_trials import bench_gateway, bench_knee, bench_paths, bench_recording
 
 
 def _world(kind: str, sizes: tuple[int, ...], trace: Path | None) -> Callable[[int], World]:
@@ -116,20 +105,5 @@ def bench(
     exit_if_broken(context, violations(result["peers"][OURS.name]))
 
 
-for _command in (
-    bench_all,
-    bench_arrangements,
-    bench_borders,
-    bench_crowds,
-    bench_embedding,
-    bench_gateway,
-    bench_joins,
-    bench_knee,
-    bench_memory,
-    bench_paths,
-    bench_plan,
-    bench_recording,
-    bench_regions,
-    bench_updates,
-):
+for _command in (bench_all, *bench_costs.COMMANDS, *bench_trials.COMMANDS):
     bench.add_command(_command)

@@ -249,3 +249,16 @@ def bench_arrangements(*, worlds: int, seed: int, as_json: bool) -> None:
 
     figures = run(worlds, seed)
     click.echo(orjson.dumps(figures, option=orjson.OPT_INDENT_2) if as_json else report(figures))
+
+
+COMMANDS = (
+    bench_arrangements,
+    bench_borders,
+    bench_crowds,
+    bench_embedding,
+    bench_joins,
+    bench_memory,
+    bench_plan,
+    bench_regions,
+    bench_updates,
+)

@@ -187,3 +187,6 @@ def _soak_table(result: dict[str, dict[str, dict[str, object]]]) -> Table:
     for row in next(iter(peers.values())):
         table.add_row(row, *(str(figures[row]) for figures in peers.values()))
     return table
+
+
+COMMANDS = bench_gateway, bench_knee, bench_paths, bench_recording

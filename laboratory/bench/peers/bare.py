@@ -18,8 +18,7 @@ import orjson
 
 from adapters.redis.places import connection_to
 from adapters.redis.wire import Wire
-from laboratory.bench.peers.peer import Deliver, Publish
-from laboratory.bench.peers.site import OnRedis
+from laboratory.bench.peers.peer import Deliver, OnRedis, Publish
 from laboratory.bench.workload import Payload
 from sequencing.errors import GamecastError
 

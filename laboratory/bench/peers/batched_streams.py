@@ -16,9 +16,8 @@ from typing import Any
 import orjson
 from redis.asyncio import Redis
 
-from laboratory.bench.peers.peer import Deliver, Publish
+from laboratory.bench.peers.peer import Deliver, OnRedis, Publish
 from laboratory.bench.peers.redis_client import redis_client
-from laboratory.bench.peers.site import OnRedis
 from laboratory.bench.peers.streams import BLOCK_MS, STREAM_LENGTH
 from laboratory.bench.workload import Payload
 

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any
 
-from laboratory.bench.peers.peer import Deliver, Publish
-from laboratory.bench.peers.site import OnRedis
+from laboratory.bench.peers.peer import Deliver, OnRedis, Publish
 from laboratory.bench.workload import Payload
 
 EVENT, PROBE = "game.event", "game.probe"

@@ -22,8 +22,7 @@ import orjson
 
 from adapters.embedded.ports import free_port
 from adapters.embedded.watchdog import Watchdog
-from laboratory.bench.peers.peer import Deliver, Publish
-from laboratory.bench.peers.site import Site
+from laboratory.bench.peers.peer import Deliver, Publish, Site
 from laboratory.bench.peers.streams import STREAM_LENGTH
 from laboratory.bench.workload import Payload, World
 from sequencing.errors import EmbeddedServerError

@@ -16,8 +16,7 @@ import gamecast
 from adapters.embedded.replicated import online_replicas
 from adapters.embedded.server import EmbeddedServer
 from adapters.urls import with_replicas
-from laboratory.bench.peers.peer import Deliver, Publish
-from laboratory.bench.peers.site import OnRedis, Site
+from laboratory.bench.peers.peer import Deliver, OnRedis, Publish, Site
 from laboratory.bench.workload import Payload, World
 from sequencing.errors import EmbeddedServerError
 

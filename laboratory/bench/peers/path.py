@@ -13,7 +13,7 @@ from adapters.embedded.server import EmbeddedServers
 from adapters.redis.leadercontrol import LeaderControl
 from adapters.redis.relays import RedisRelays
 from laboratory.bench.peers.network import GamecastPeer
-from laboratory.bench.peers.site import Site
+from laboratory.bench.peers.peer import Site
 from laboratory.bench.workload import World
 from laboratory.processes.worker import Worker
 from sequencing.conditions import require_sound

@@ -9,9 +9,8 @@ from typing import Any
 
 import orjson
 
-from laboratory.bench.peers.peer import Deliver, Publish
+from laboratory.bench.peers.peer import Deliver, OnRedis, Publish
 from laboratory.bench.peers.redis_client import redis_client
-from laboratory.bench.peers.site import OnRedis
 from laboratory.bench.peers.streams import BLOCK_MS, READ_COUNT, STREAM_LENGTH
 from laboratory.bench.workload import Payload
 
