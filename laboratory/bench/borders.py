@@ -108,8 +108,8 @@ async def _measured(world: Borders, nodes: int, seconds: float) -> dict[str, Any
             before, began = await _cpu_s(urls), time.monotonic()
             events = await _at_full_speed(world, servers, seconds)
             took, after = time.monotonic() - began, await _cpu_s(urls)
-        entry = {region: plan.paths[region][0] if plan.paths else "n1" for region in world.own(0) + world.own(1)}
-        entry |= {region: plan.paths[region][0] if plan.paths else "n1" for region in world.own(2)}
+        regions = [region for number in range(SERVERS) for region in world.own(number)]
+        entry = {region: plan.paths[region][0] if plan.paths else "n1" for region in regions}
         within, over = await _handovers(world, servers[0], entry)
         for reader in readers:
             reader.cancel()

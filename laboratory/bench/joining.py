@@ -7,7 +7,7 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any, Literal
 
@@ -68,23 +68,6 @@ class Walk:
         return [(self.name_of(at), self.name_of(at + far)) for at in range(self.regions) for far in distances]
 
 
-@dataclass(slots=True)
-class Turn:
-    """The joins of one turn. ``latency_ms``: from calling subscribe to its return; ``cpu_ms``: a join,
-    of the process with the servers, the manager's and redis-server.
-    """
-
-    joins: int
-    seconds: float
-    epochs: int
-    latency_ms: Mapping[str, float]
-    cpu_ms: Mapping[str, float]
-    joins_per_s: float = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.joins_per_s = self.joins / self.seconds
-
-
 def measure_joins(walk: Walk, kinds: Iterable[Kind], begin: Callable[[str], None]) -> dict[str, Any]:
     """Return what ``gamecast bench joins --json`` prints.
 
@@ -121,7 +104,7 @@ class _Crowd:
             begin(f"{self._kind}: {walk.servers:,} servers join")
             starts = (cast.subscribe(*walk.regions_at(at, 0, walk.view)) for at, cast in enumerate(self._casts))
             await asyncio.gather(*starts)
-            turns: list[Turn] = []
+            turns: list[dict[str, Any]] = []
             latencies_ms: list[float] = []
             for number in range(walk.turns):
                 begin(f"{self._kind}: turn {number + 1} of {walk.turns}")
@@ -130,11 +113,11 @@ class _Crowd:
             lost, unexpected = await self._deliver()
         plan = await latest_plan(self._url)
         return {
-            "joins_per_s": median([turn.joins_per_s for turn in turns]),
+            "joins_per_s": median([turn["joins_per_s"] for turn in turns]),
             "latency_ms": percentiles(latencies_ms),
             "alone_latency_ms": percentiles(alone_ms),
-            "turns": [asdict(turn) for turn in turns],
-            "epochs": sum(turn.epochs for turn in turns),
+            "turns": turns,
+            "epochs": sum(turn["epochs"] for turn in turns),
             "atoms": len(plan.atoms),
             "lost": lost,
             "unexpected": unexpected,
@@ -153,7 +136,8 @@ class _Crowd:
             await asyncio.gather(*(stack.enter_async_context(cast) for cast in casts))
             yield casts
 
-    async def _turn(self, latencies_ms: list[float]) -> Turn:
+    async def _turn(self, latencies_ms: list[float]) -> dict[str, Any]:
+        """Let all join at once. ``latency_ms``: of subscribe; ``cpu_ms``: a join, of the servers and each process."""
         epoch, began, cpu_s = (await latest_plan(self._url)).epoch, time.perf_counter(), self._cpu_s()
         mine_ms = await asyncio.gather(*map(self._go, range(len(self._casts))))
         seconds = time.perf_counter() - began
@@ -163,7 +147,14 @@ class _Crowd:
         self._left += self._walk.step if self._kind == "in place" else 0
         latencies_ms += mine_ms
         epochs = (await latest_plan(self._url)).epoch - epoch
-        return Turn(joins, seconds, epochs, percentiles(mine_ms), cpu_ms)
+        return {
+            "joins": joins,
+            "seconds": seconds,
+            "epochs": epochs,
+            "latency_ms": percentiles(mine_ms),
+            "cpu_ms": cpu_ms,
+            "joins_per_s": joins / seconds,
+        }
 
     async def _go(self, server: int) -> float:
         """Have a server take its next step; return for how many ms it waited."""

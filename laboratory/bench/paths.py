@@ -10,7 +10,7 @@ from typing import Any
 from rich.console import Group
 from rich.table import Table
 
-from laboratory.bench.campaign import CEILING, COST, MEASURES, Campaign, document
+from laboratory.bench.campaign import CEILING, COST, MEASURES, Campaign, document, values_of
 from laboratory.bench.cpu import PARTS, cores_in_words
 from laboratory.bench.figures import ratios
 from laboratory.bench.peers.path import PathPeer
@@ -44,13 +44,8 @@ def measure_paths(
 
 
 def _to_one_node(paths: Mapping[str, Mapping[str, Any]], measure: str) -> dict[str, float]:
-    values = {length: _value(figures, measure) for length, figures in paths.items()}
+    values = values_of(paths, measure)
     return ratios(values, dict.fromkeys(values, values["1"]))
-
-
-def _value(figures: Mapping[str, Any], measure: str) -> float:
-    value: float = figures[measure]["all"] if measure == COST else figures[measure]
-    return value
 
 
 def _per_hop(one: Mapping[str, Any], figures: Mapping[str, Any], hops: int) -> dict[str, float]:

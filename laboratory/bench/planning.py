@@ -10,7 +10,7 @@ import random
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -51,17 +51,10 @@ class PlanningCost:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the figures for ``--json``."""
-        return {
-            "subscribers": self.subscribers,
-            "regions": self.regions,
-            "subscriptions": self.subscriptions,
-            "overlaps": self.overlaps,
-            "atoms": self.atoms,
-            "stages": {
-                stage: {"seconds": self.seconds[stage], "peak_mib": self.peak_mib[stage]} for stage in self.seconds
-            },
-            "join_us": self.join_us,
-            "leave_us": self.leave_us,
+        figures = asdict(self)
+        seconds, peak_mib = figures.pop("seconds"), figures.pop("peak_mib")
+        return figures | {
+            "stages": {stage: {"seconds": seconds[stage], "peak_mib": peak_mib[stage]} for stage in seconds}
         }
 
 

@@ -46,7 +46,7 @@ async def receive_phases(
                 peer.receive(
                     url,
                     name,
-                    [world.regions[region] for region in world.regions_of(index)],
+                    [world.regions[region] for region in world.members[index]],
                     recorders[index].deliver,
                     active[index].set,
                 )
@@ -88,7 +88,7 @@ def count_missing(orders: Sequence[Sequence[int]], world: World, region_of: Sequ
     for subscriber, order in enumerate(orders):
         delivered = set(order)
         duplicated += len(order) - len(delivered)
-        lost += sum(len(events_of[region] - delivered) for region in world.regions_of(subscriber))
+        lost += sum(len(events_of[region] - delivered) for region in world.members[subscriber])
     return lost, duplicated
 
 

@@ -35,7 +35,7 @@ async def _receive(task: Task, pipe: Connection) -> None:
             recorder = _Recorder(cast)
             recorders.append(recorder)
             recorder.task = group.create_task(recorder.follow())
-            await cast.subscribe(*(task.regions[at] for at in task.world.regions_of(number)))
+            await cast.subscribe(*(task.regions[at] for at in task.world.members[number]))
         pipe.send(("ready", None))
         hear = asyncio.get_running_loop().run_in_executor
         try:

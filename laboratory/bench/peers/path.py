@@ -45,7 +45,7 @@ def membership_of(world: World) -> Membership:
     """Return what the subscribers of a world will have."""
     regions = world.regions
     return Membership.of(
-        {name: [regions[at] for at in world.regions_of(index)] for index, name in enumerate(world.subscribers)}
+        {name: [regions[at] for at in world.members[index]] for index, name in enumerate(world.subscribers)}
     )
 
 
