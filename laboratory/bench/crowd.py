@@ -16,11 +16,12 @@ from typing import Any, Self
 from redis import Redis
 
 import gamecast
+from adapters.redis.network import RedisNetwork
 from gamecast.testing import DeliverySequence, judge
 from laboratory.bench.board import Board
 from laboratory.bench.cpu import memory_of_this_process
 from laboratory.bench.peers.redis_client import redis_client, subscribe_to
-from laboratory.bench.surroundings import allow_connections, latest_plan, managed, server_for
+from laboratory.bench.surroundings import allow_connections, managed, server_for
 from laboratory.processes.worker import Worker, ask, serve, spawn
 from sequencing.checkers import Published
 from sequencing.errors import ProcessFailed, UsageError
@@ -104,7 +105,7 @@ def _measure(world: World, url: str, *, events: int, seed: int) -> dict[str, Any
         asyncio.run(_publish(url, region_of, expected, crowd))
         flow_s = time.monotonic() - began
         delivered: dict[int, tuple[list[str], list[str]]] = crowd.do("deliveries")
-        plan = asyncio.run(latest_plan(url))
+        plan = asyncio.run(_plan(url))
     verdict = judge(
         [
             DeliverySequence(f"server-{number:04d}", ids, regions, [PUBLISHER] * len(ids))
@@ -150,6 +151,16 @@ async def _publish(url: str, region_of: Sequence[str], expected: int, crowd: _Cr
             elif time.monotonic() - seen_at > STALLED_S:
                 raise ProcessFailed(f"{seen} of {expected} deliveries came, and no more for {STALLED_S:g} s")
             await asyncio.sleep(0.005)
+
+
+async def _plan(url: str) -> Any:
+    network = RedisNetwork(url, ordering="acyclic", retention_events=1)
+    try:
+        found = await network.listed()
+    finally:
+        await network.close()
+    assert found is not None
+    return found.plan
 
 
 def _stage(crowd: _Crowd, url: str) -> dict[str, int]:

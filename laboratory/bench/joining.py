@@ -14,12 +14,14 @@ from typing import Any, Literal
 from rich.console import Group
 
 import gamecast
+from adapters.redis.control import RedisControl
 from laboratory.bench.campaign import versions
 from laboratory.bench.cpu import process_cpu_s
 from laboratory.bench.figures import median, percentiles
-from laboratory.bench.surroundings import allow_connections, latest_plan, managed, server_for
+from laboratory.bench.surroundings import allow_connections, managed, server_for
 from laboratory.bench.table import table_of
 from sequencing.errors import UsageError
+from sequencing.plan import Plan
 
 Kind = Literal["in place", "epochs"]
 KINDS: tuple[Kind, ...] = "in place", "epochs"
@@ -111,7 +113,7 @@ class _Crowd:
                 turns.append(await self._turn(latencies_ms))
             alone_ms = [await self._go(at) for at in range(min(ALONE, walk.servers))]
             lost, unexpected = await self._deliver()
-        plan = await latest_plan(self._url)
+        plan = await _plan(self._url)
         return {
             "joins_per_s": median([turn["joins_per_s"] for turn in turns]),
             "latency_ms": percentiles(latencies_ms),
@@ -138,7 +140,7 @@ class _Crowd:
 
     async def _turn(self, latencies_ms: list[float]) -> dict[str, Any]:
         """Let all join at once. ``latency_ms``: of subscribe; ``cpu_ms``: a join, of the servers and each process."""
-        epoch, began, cpu_s = (await latest_plan(self._url)).epoch, time.perf_counter(), self._cpu_s()
+        epoch, began, cpu_s = (await _plan(self._url)).epoch, time.perf_counter(), self._cpu_s()
         mine_ms = await asyncio.gather(*map(self._go, range(len(self._casts))))
         seconds = time.perf_counter() - began
         joins = self._walk.step * len(self._casts)
@@ -146,7 +148,7 @@ class _Crowd:
         self._reached += self._walk.step
         self._left += self._walk.step if self._kind == "in place" else 0
         latencies_ms += mine_ms
-        epochs = (await latest_plan(self._url)).epoch - epoch
+        epochs = (await _plan(self._url)).epoch - epoch
         return {
             "joins": joins,
             "seconds": seconds,
@@ -200,6 +202,16 @@ async def _take(cast: gamecast.Client, got: Counter[str], events: int) -> None:
         got.update(event.region for event in batch if isinstance(event, gamecast.Event))
         if got.total() >= events:
             return
+
+
+async def _plan(url: str) -> Plan:
+    control = RedisControl(url)
+    try:
+        plan = await control.latest_plan()
+    finally:
+        await control.close()
+    assert plan is not None
+    return plan
 
 
 def report(result: Mapping[str, Any]) -> Group:

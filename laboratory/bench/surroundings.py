@@ -12,7 +12,6 @@ from multiprocessing.connection import Connection
 from redis import Redis
 
 from adapters.embedded.server import EmbeddedServer
-from adapters.redis.control import RedisControl
 from adapters.redis.controlkeys import ControlKeys
 from adapters.redis.leadercontrol import LeaderControl
 from adapters.redis.network import RedisNetwork
@@ -21,7 +20,6 @@ from demo.patience import Deadline
 from gamecast.client.configuration import Limits
 from laboratory.processes.worker import Worker
 from sequencing.errors import ProcessFailed, UsageError
-from sequencing.plan import Plan
 
 CONNECTIONS_A_SUBSCRIBER = 6
 LEADS_S_MAX = 30.0
@@ -49,17 +47,6 @@ def managed(url: str, *, nodes: int = 0) -> Iterator[int]:
                 raise ProcessFailed("the manager does not lead")
             time.sleep(0.01)
         yield manager.pid
-
-
-async def latest_plan(url: str) -> Plan:
-    """Return the plan that a network has, which must have one."""
-    control = RedisControl(url)
-    try:
-        plan = await control.latest_plan()
-    finally:
-        await control.close()
-    assert plan is not None
-    return plan
 
 
 def allow_connections(subscribers: int) -> None:
