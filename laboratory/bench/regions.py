@@ -22,29 +22,11 @@ from laboratory.bench.surroundings import managed, server_for
 from laboratory.bench.table import growth_rows, table_of
 from laboratory.processes.worker import Worker
 
-SIZES = 30, 1_000, 10_000
 JOINS = 40
 LONE_EVENTS = 300
 LONE_EVERY_S = 0.002
 SUBSCRIBE_S_MAX = 300.0
 MIB = 1 << 20
-
-
-@dataclass(frozen=True, slots=True)
-class Growth:
-    """What one connection costs that has ``regions``. Times are medians."""
-
-    regions: int
-    subscribe_s: float
-    """For all regions at once."""
-    memory_mib: float
-    """By how much they let the process grow."""
-    join_ms: float
-    """For one more region."""
-    join_cpu_ms: float
-    """The CPU of its process for that."""
-    lone_ms: float
-    """From publishing a lone event to its delivery, both in this process."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -125,10 +125,10 @@ def status(text: str = "starting") -> Iterator[Callable[[str], None]]:
         yield line.update
 
 
-def exit_if_broken(context: click.Context, broken: Sequence[str]) -> None:
-    """Exit with 1 and name the broken promises, if gamecast broke one while it was measured."""
+def exit_if_broken(context: click.Context, broken: Sequence[str], who: str = "gamecast") -> None:
+    """Exit with 1 and name the broken promises, if what was measured broke one."""
     if broken:
-        click.echo(f"gamecast did not keep its promises: {'; '.join(broken)}", err=True)
+        click.echo(f"{who} did not keep its promises: {'; '.join(broken)}", err=True)
         context.exit(BROKEN)
 
 

@@ -20,7 +20,7 @@ from laboratory.commands.bench_options import (
     status,
     trial_options,
 )
-from launcher.ending import BROKEN, INFRASTRUCTURE
+from launcher.ending import INFRASTRUCTURE
 
 RECORDED_EVENTS = 1_000_000
 """Five times as many as for other commands, so that a recorder's start-up does not count as a steady cost."""
@@ -176,9 +176,7 @@ def bench_gateway(context: click.Context, /, *, regions: int, as_json: bool, **o
     broken = [f"{ours[kind]} {kind.replace('_', ' ')}" for kind in SOAK_FAILURES if ours[kind]]
     if ours["memory"] is not None and abs(ours["memory"]["change"]) > MEMORY_CHANGE_MAX and plan.seconds >= 60:
         broken.append(f"memory changed by {ours['memory']['change']:.1%}")
-    if broken:
-        click.echo(f"the gateway did not keep its promises: {'; '.join(broken)}", err=True)
-        context.exit(BROKEN)
+    exit_if_broken(context, broken, "the gateway")
 
 
 def _soak_table(result: dict[str, dict[str, dict[str, object]]]) -> Table:

@@ -6,7 +6,7 @@ import asyncio
 import shutil
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,7 +16,7 @@ import gamecast
 from adapters.embedded.replicated import online_replicas
 from adapters.embedded.server import EmbeddedServer
 from adapters.urls import with_replicas
-from laboratory.bench.peers.peer import Deliver, OnRedis, Publish, Site
+from laboratory.bench.peers.peer import Active, Deliver, OnRedis, Publish, Site
 from laboratory.bench.workload import Payload, World
 from sequencing.errors import EmbeddedServerError
 
@@ -65,9 +65,7 @@ class GamecastPeer(OnRedis):
             yield publish
             await asyncio.gather(*in_flight)
 
-    async def receive(
-        self, url: str, name: str, regions: Sequence[str], deliver: Deliver, active: Callable[[], None]
-    ) -> None:
+    async def receive(self, url: str, name: str, regions: Sequence[str], deliver: Deliver, active: Active) -> None:
         connection = (await _shared(url)).connect(name=name) if self.shares else None
         async with connection or gamecast.connect(url, name=name, record=self.session) as cast:
             await cast.subscribe(*regions)

@@ -20,6 +20,7 @@ class Site:
     relays: tuple[int, ...] = ()
 
 
+Active = Callable[[], None]
 Deliver = Callable[[Payload], None]
 Publish = Callable[[Sequence[tuple[str, Payload]]], Awaitable[None]]
 
@@ -43,9 +44,7 @@ class Peer(Protocol):
         """Return a publisher; it yields a function that takes (region, payload) pairs, and returns when it can take
         more."""
 
-    async def receive(
-        self, url: str, name: str, regions: Sequence[str], deliver: Deliver, active: Callable[[], None]
-    ) -> None:
+    async def receive(self, url: str, name: str, regions: Sequence[str], deliver: Deliver, active: Active) -> None:
         """Delivers to one subscriber until cancelled; calls `active` once nothing published from then on is missed."""
 
 
