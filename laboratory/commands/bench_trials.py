@@ -54,7 +54,8 @@ def bench_paths(context: click.Context, /, *, longest: int, size: int, runs: int
     with progress(longest * runs) as begin:
         result = measure_paths(longest, size=size, runs=runs, phases=Phases(**phases), begin=begin)
     show(result, report, as_json=as_json)
-    exit_if_broken(context, [w for figures in result["paths"].values() for w in violations({str(size): figures})])
+    broken = [what for figures in result["paths"].values() for what in violations({str(size): figures})]
+    exit_if_broken(context, broken)
 
 
 @click.command("recording", context_settings={"default_map": {"events": RECORDED_EVENTS, "runs": RECORDED_RUNS}})
