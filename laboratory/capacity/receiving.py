@@ -22,12 +22,8 @@ WARM_UP = 0.15
 STILL_S_MAX = 3.0
 
 
-def receive(task: Task, pipe: Connection) -> None:
+async def receive(task: Task, pipe: Connection) -> None:
     """Follow runs until the pipe is closed: ("begin", seed, events), then ("end", events published, seconds)."""
-    asyncio.run(_receive(task, pipe))
-
-
-async def _receive(task: Task, pipe: Connection) -> None:
     async with AsyncExitStack() as stack, asyncio.TaskGroup() as group:
         recorders = []
         for number, name in enumerate(task.world.subscribers):
