@@ -45,11 +45,7 @@ QUICKLY: dict[str, tuple[str, ...]] = {
 
 
 def _parts(_context: click.Context, _option: click.Parameter, names: str) -> tuple[str, ...]:
-    chosen = named(names)
-    for name in chosen:
-        if name not in PARTS:
-            raise click.BadParameter(f"there is no part {name!r}: choose from {', '.join(PARTS)}")
-    return chosen
+    return named(names, "part", PARTS)
 
 
 @click.command("all")

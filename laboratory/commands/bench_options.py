@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -43,10 +43,8 @@ _TRIAL_OPTIONS = (
 def _peers(_context: click.Context, _option: click.Parameter, names: str | None) -> tuple[str, ...]:
     if names is None:
         return tuple(name for name, peer in OTHERS.items() if peer.missing() is None and name not in BY_NAME_ONLY)
-    chosen = named(names)
+    chosen = named(names, "peer", OTHERS)
     for name in chosen:
-        if name not in OTHERS:
-            raise click.BadParameter(f"there is no peer {name!r}: choose from {', '.join(OTHERS)}")
         if (cure := OTHERS[name].missing()) is not None:
             raise click.BadParameter(f"{name} is not installed: {cure}")
     return chosen
@@ -101,9 +99,13 @@ def trial_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-def named(text: str) -> tuple[str, ...]:
-    """Return the names in a list like ``a, b``, each once."""
-    return tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+def named(text: str, what: str, known: Collection[str]) -> tuple[str, ...]:
+    """Return the names in a list like ``a, b``, each once; raises `BadParameter` for one that is not ``known``."""
+    names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+    for name in names:
+        if name not in known:
+            raise click.BadParameter(f"there is no {what} {name!r}: choose from {', '.join(known)}")
+    return names
 
 
 def show(result: Any, report: Callable[[Any], RenderableType], *, as_json: bool) -> None:
