@@ -274,7 +274,7 @@ async def tapped(world: World, url: str, directory: Path) -> tuple[OutsideTap, l
     record = gamecast.Recording(directory, host="here")
     recorder = open_recorder(record, version="1", ordering="acyclic", url=url)
     async with gamecast.connect(url, name=world.subscribers[0]) as client:
-        regions = [world.regions[at] for at in world.regions_of(0)]
+        regions = [world.regions[at] for at in world.members[0]]
         await client.subscribe(*regions)
         before = await control.newest()
         tap = OutsideTap(recorder, url)
