@@ -7,6 +7,7 @@ import json
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from io import StringIO
+from pathlib import Path
 from typing import Annotated, Any, Self
 
 import aiohttp
@@ -24,7 +25,7 @@ from gateway.refusal import Code
 from gateway.replaycache import RedisReplayCache
 from gateway.serving import serving
 from gateway.settings import GatewayLimits, GatewaySettings, IPNetwork
-from gateway.tokens import KeySource
+from gateway.tokens import Keys, KeySource, mint
 from sequencing.plan import Ordering
 from tests.patience import patience
 
@@ -95,6 +96,11 @@ async def running_gateway(
     )
     async with serving(application, tls) as url:
         yield Running(url, application, audit)
+
+
+def minted(keys_file: Path, subject: str = "alice", **claims: Any) -> str:
+    """Return a token, for all regions if the claims do not say for which."""
+    return mint(Keys.read(keys_file).signer(), subject=subject, **{"read": ["**"], "write": ["**"]} | claims)
 
 
 SERVER_MESSAGE: TypeAdapter[Any] = TypeAdapter(Annotated[schema.ServerMessage, Field(discriminator="type")])

@@ -19,7 +19,7 @@ from laboratory.simulation.judging import Drawn, Run, violations
 from laboratory.simulation.network import events_in
 from sequencing.frames import FrameKind, parse_meta
 from tests.integration.live_player import LivePlayer, LiveRelays, stopped
-from tests.patience import Deadline, patience
+from tests.patience import Deadline, patience, until
 
 REGIONS = "abcdef"
 REST_S_MAX = 20.0
@@ -184,9 +184,7 @@ async def test_who_leads_and_cannot_do_what_leaders_do_leaves_it_to_others(redis
     manager = Manager(LeaderControl(redis_server.url), broken, ordering="acyclic")
     standing = asyncio.create_task(manager.run())
     try:
-        async with patience(20):
-            while not manager.leads:  # noqa: ASYNC110 - the manager looks by itself
-                await asyncio.sleep(0.01)
+        await until(lambda: manager.leads, 20)
         async with gamecast.connect(redis_server.url, name="healthy") as cast, patience(25):
             await cast.subscribe("forest")
     finally:

@@ -32,7 +32,6 @@ from sequencing.node import Verdict
 from sequencing.plan import Plan
 from sequencing.publisher import Publisher
 from tests.events import take
-from tests.integration.adapters.test_daemons import until
 from tests.integration.node_processes import end, start_node
 from tests.patience import patience, scaled
 

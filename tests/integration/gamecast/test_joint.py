@@ -22,7 +22,7 @@ from gamecast import Client, Conflict, Event, Gap, Item, JointEvent, NotTogether
 from gamecast.testing import faults
 from sequencing.record import Request
 from tests.events import next_event, take
-from tests.integration.gamecast.test_interface import Network
+from tests.integration.networks import Network
 from tests.patience import patience, scaled
 
 BOTH = ("forest", "river")

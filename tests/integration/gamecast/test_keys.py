@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from typing import Any
 
@@ -15,14 +14,8 @@ from adapters.redis.leadercontrol import LeaderControl
 from gamecast import Client, Conflict, Event
 from sequencing.keyed import KEYS_MAX, RESERVED_KEYS
 from tests.events import next_event, take
-from tests.integration.gamecast.test_interface import KINDS, Network
+from tests.integration.networks import Network
 from tests.patience import patience
-
-
-@pytest.fixture(params=KINDS)
-async def network(request: pytest.FixtureRequest) -> AsyncIterator[Network]:
-    async with AsyncExitStack() as stack:
-        yield await Network.start(request.param, stack)
 
 
 async def conflict(call: Any) -> Conflict:

@@ -30,7 +30,7 @@ from gateway.guard import Guard
 from gateway.replaycache import RedisReplayCache
 from gateway.serving import serving
 from gateway.settings import GatewayLimits, GatewaySettings, HookName, HookSettings, WhenDown
-from gateway.tokens import KeyFile, Keys, mint, new_key
+from gateway.tokens import KeyFile, Keys, mint
 from sequencing.errors import UsageError
 from tests.integration.gateway.test_gateway_javascript import CLIENT, node
 from tests.integration.gateway_clients import Running, Socket
@@ -91,13 +91,6 @@ async def backend() -> AsyncIterator[Backend]:
     backend = Backend()
     async with backend.listening():
         yield backend
-
-
-@pytest.fixture
-def keys_file(tmp_path: Path) -> Path:
-    file = tmp_path / "keys.json"
-    file.write_bytes(orjson.dumps({"keys": [new_key("EdDSA", "k1")]}))
-    return file
 
 
 def minted(keys_file: Path, **claims: Any) -> str:
