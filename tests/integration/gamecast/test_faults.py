@@ -33,7 +33,7 @@ from sequencing.plan import Plan
 from sequencing.publisher import Publisher
 from tests.events import take
 from tests.integration.node_processes import end, start_node
-from tests.patience import patience, scaled
+from tests.patience import patience, scaled, until
 
 CHAIN = {f"s{number}": tuple(pair) for number, pair in enumerate(("ab", "ab", "bc", "bc", "cd", "cd"))}
 """Memberships under which three nodes have something to forward."""
