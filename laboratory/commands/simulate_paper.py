@@ -112,7 +112,7 @@ def paper(
     from laboratory.paper.summary import document, tables
 
     if plots is not None:
-        from laboratory.paper.drawing import require_matplotlib
+        from laboratory.drawing import require_matplotlib
 
         require_matplotlib()
     experiment = Experiment(nodes, subscribers, clusters, largest, groups, objective)
