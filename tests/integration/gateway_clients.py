@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from io import StringIO
@@ -96,6 +97,18 @@ async def running_gateway(
     )
     async with serving(application, tls) as url:
         yield Running(url, application, audit)
+
+
+@asynccontextmanager
+async def listening(application: web.Application, held: socket.socket | None = None) -> AsyncIterator[str]:
+    """Serve an application that is not a gateway; ``held``: at this socket."""
+    runner = web.AppRunner(application, shutdown_timeout=0.1)
+    await runner.setup()
+    await (web.SockSite(runner, held) if held else web.TCPSite(runner, "127.0.0.1", 0)).start()
+    try:
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}"
+    finally:
+        await runner.cleanup()
 
 
 def minted(keys_file: Path, subject: str = "alice", **claims: Any) -> str:

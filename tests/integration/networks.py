@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Unpack
 
 import gamecast
@@ -16,6 +17,25 @@ from sequencing.plan import Ordering
 
 KINDS = ("memory", "memory-3", "redis", "redis-3", "shared-3")
 """An embedded network is one of Redis whose servers it starts: `test_an_embedded_network_has_one_order`."""
+
+
+async def register(control_url: str, urls: Mapping[str, str], *, may_lose: bool = False) -> None:
+    """Register the nodes of a network, by their names."""
+    control = LeaderControl(control_url)
+    for name, url in urls.items():
+        await control.register_node(name, url, may_lose=may_lose)
+    await control.close()
+
+
+@asynccontextmanager
+async def relaying(url: str) -> AsyncIterator[RedisRelays]:
+    """Carry all links of a network."""
+    relays = RedisRelays(url)
+    relays.start()
+    try:
+        yield relays
+    finally:
+        await relays.stop()
 
 
 class Options(LimitOptions, total=False):

@@ -332,8 +332,7 @@ async def test_a_node_whose_server_is_still_loading_is_not_taken_for_one_that_ma
                 pipeline.set(f"other:{number}", os.urandom(100))
             pipeline.execute()
             client.bgrewriteaof()
-            while client.info("persistence")["aof_rewrite_in_progress"]:  # noqa: ASYNC110 - a fork that Redis waits for
-                await asyncio.sleep(0.01)
+            await until(lambda: not client.info("persistence")["aof_rewrite_in_progress"])
         server.kill()
         restarting = asyncio.create_task(server.restart_async())
         info: dict[str, Any] = {}

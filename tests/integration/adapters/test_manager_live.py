@@ -19,6 +19,7 @@ from laboratory.simulation.judging import Drawn, Run, violations
 from laboratory.simulation.network import events_in
 from sequencing.frames import FrameKind, parse_meta
 from tests.integration.live_player import LivePlayer, LiveRelays, stopped
+from tests.integration.networks import register
 from tests.patience import Deadline, patience, until
 
 REGIONS = "abcdef"
@@ -50,13 +51,6 @@ class Leaders:
     async def stop(self) -> None:
         await asyncio.gather(*(manager.stop() for manager in self.managers))
         await asyncio.gather(*self._tasks.values())
-
-
-async def register(control_url: str, urls: Mapping[str, str], *, may_lose: bool = False) -> None:
-    control = LeaderControl(control_url)
-    for name, url in urls.items():
-        await control.register_node(name, url, may_lose=may_lose)
-    await control.close()
 
 
 async def roam(

@@ -478,8 +478,7 @@ async def test_messages_that_the_network_has_lost_fill_no_channel(layers: Layers
         server.kill()
         await server.restart_async()
         async with patience(30):
-            while hub._in_flight or queue._own:  # noqa: ASYNC110
-                await asyncio.sleep(0.05)
+            await until(lambda: not (hub._in_flight or queue._own))
             for each in (channel, "work"):
                 await layer.send(each, {"type": "fits"})
                 assert await layer.receive(each) == {"type": "fits"}

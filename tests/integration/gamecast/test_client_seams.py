@@ -484,5 +484,4 @@ async def test_closing_what_connections_share_takes_two_seconds_if_the_server_is
         took_s, _ = await seconds_of(shared.close())
         assert took_s < 3 * slowness()
     async with patience(15):  # the rest goes on by itself, and ends when the server answers
-        while any(task.get_name() == "gamecast closing" for task in asyncio.all_tasks()):  # noqa: ASYNC110
-            await asyncio.sleep(0.02)
+        await until(lambda: not any(task.get_name() == "gamecast closing" for task in asyncio.all_tasks()))
