@@ -12,10 +12,10 @@ import orjson
 from rich.console import Console
 from rich.progress import Progress as ProgressBar
 from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
-from rich.table import Table
 from rich.text import Text
 
 from cli.outfiles import writing
+from cli.promises import promises
 from gamecast.errors import InvalidInput, UsageError
 from launcher.ending import BROKEN, CANNOT_TELL
 from sequencing.extras import needed_by
@@ -245,7 +245,9 @@ def _tell(made: Analysis, out: Path | None) -> None:
         )
         worst = sorted(stretch["by_destination"].items(), key=lambda each: -each[1])[:WORST_SHOWN]
         console.print("Farthest off: " + ", ".join(f"{name} {value:.2f}" for name, value in worst) + ".")
-    console.print(_promises(made))
+    order, losses = made.audit.order, made.audit.losses
+    counts = order.inversions, order.cycles, made.audit.publisher_order_violations, made.audit.duplicated
+    console.print(promises((*counts, losses.lost, losses.unexpected), unexpected="events that were not published"))
     for each in made.advice[:WORST_SHOWN]:
         console.print(f"Advice: {each.do} {each.named}: {each.because}.")
     for entry in made.quarantine.entries:
@@ -272,23 +274,6 @@ def _tell(made: Analysis, out: Path | None) -> None:
             console.print(f"{str(example.as_dict()['kind']).replace('_', ' ')}: {example.describe()}.")
     if out is not None:
         console.print(f"The report is {out / 'report.html'}")
-
-
-def _promises(made: Analysis) -> Table:
-    table = Table("promise", "broken by", "how often")
-    table.columns[2].justify = "right"
-    audit = made.audit
-    for promise, by, count in (
-        ("one order", "pairs of events in opposite orders", audit.order.inversions),
-        ("no cycles", "cycles in the union of all delivery orders", audit.order.cycles),
-        ("each publisher's order", "events after a later one", audit.publisher_order_violations),
-        ("nothing twice", "repeated deliveries", audit.duplicated),
-        ("nothing lost", "events never delivered", audit.losses.lost),
-        ("nothing else", "events that were not published", audit.losses.unexpected),
-    ):
-        shown = Text("not known") if count is None else Text(f"{count:,}", style="red" if count else "green")
-        table.add_row(promise, by, shown)
-    return table
 
 
 @contextmanager

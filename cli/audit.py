@@ -16,6 +16,7 @@ from rich.progress import SpinnerColumn, TextColumn
 from rich.table import Table
 from rich.text import Text
 
+from cli.promises import promises
 from cli.reporting import printable
 from gamecast.recording.deliverylog import (
     DeliveryLogs,
@@ -167,7 +168,10 @@ def _tell(verdict: Verdict, files: Sequence[Path], unknown: Sequence[str], pairs
         f"Judged {_count(verdict.deliveries, 'delivery', 'deliveries')} by {_count(verdict.subscribers, 'subscriber')} "
         f"in {_count(verdict.regions, 'region')}, from {_count(len(files), 'file')}: {_few(files)}"
     )
-    console.print(_promises(verdict))
+    counts = verdict.inversions, verdict.cycles, verdict.publisher_order_violations, verdict.duplicated
+    console.print(
+        promises((*counts, verdict.lost, verdict.unexpected), unexpected="events that were not published there")
+    )
     if pairs is not None:
         console.print(_pairs(pairs))
     for note in _notes(verdict):
@@ -183,22 +187,6 @@ def _tell(verdict: Verdict, files: Sequence[Path], unknown: Sequence[str], pairs
     console.print(Text("The promises are broken. The first violation:", style="bold red"))
     for example in verdict.examples:
         console.print(f"{example.kind.replace('_', ' ')}: {example.describe()}.")
-
-
-def _promises(verdict: Verdict) -> Table:
-    table = Table("promise", "broken by", "how often")
-    table.columns[2].justify = "right"
-    for promise, by, count in (
-        ("one order", "pairs of events in opposite orders", verdict.inversions),
-        ("no cycles", "cycles in the union of all delivery orders", verdict.cycles),
-        ("each publisher's order", "events after a later one", verdict.publisher_order_violations),
-        ("nothing twice", "repeated deliveries", verdict.duplicated),
-        ("nothing lost", "events never delivered", verdict.lost),
-        ("nothing else", "events that were not published there", verdict.unexpected),
-    ):
-        shown = Text("not known") if count is None else Text(f"{count:,}", style="red" if count else "green")
-        table.add_row(promise, by, shown)
-    return table
 
 
 def _pairs(pairs: Sequence[PairOrder]) -> Table:

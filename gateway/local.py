@@ -14,7 +14,7 @@ from gateway.guard import Guard
 from gateway.networkmetrics import network_metrics
 from gateway.replaycache import RedisReplayCache
 from gateway.serving import serving
-from gateway.settings import GatewaySettings, HookSettings
+from gateway.settings import GatewaySettings
 from gateway.tokens import KeyFile
 from gateway.tracing import Tracing
 from sequencing.plan import Ordering
@@ -28,14 +28,12 @@ async def local_gateway(
     ordering: Ordering = "acyclic",
     port: int = 0,
     keys: Path | None = None,
-    hooks: HookSettings | None = None,
 ) -> AsyncIterator[str]:
     """Serve a network to this machine while the context is open; its value is the gateway's URL.
 
     ``watch_url``: see `extensions`. ``keys``: the keys of the tokens that clients need; by default none.
-    ``hooks``: the game's backend that decides what clients may do; by default none.
     """
-    settings = GatewaySettings(port=port, hooks=hooks)
+    settings = GatewaySettings(port=port)
     replay_cache = RedisReplayCache(url)
     guard = Guard(settings, replay_cache, keys=KeyFile(keys) if keys is not None else None)
     access = ClientAccess(url, ordering=ordering)

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from typing import Any, Protocol
 
 from adapters.redis.connection import RedisConnection
 from gateway.revocations import RevocationStore
-from sequencing.errors import BufferFull
 
 
 class ReplayCache(RevocationStore, Protocol):
@@ -25,57 +22,6 @@ class ReplayCache(RevocationStore, Protocol):
 
     async def close(self) -> None:
         """Release all resources."""
-
-
-class MemoryReplayCache:
-    """A cache for a single gateway."""
-
-    def __init__(self, texts_max: int, clock: Callable[[], float] = time.monotonic) -> None:
-        self._texts_max, self._clock = texts_max, clock
-        self._texts: dict[str, tuple[bytes, float]] = {}
-        self._revocations: dict[str, bytes] = {}
-
-    async def claim(self, name: str, text: bytes, keep_s: float) -> bytes | None:
-        """See `ReplayCache`.
-
-        Raises `BufferFull` when it is full: a text that is removed too early could be used again.
-        """
-        entry = self._texts.get(name)
-        if entry is not None and entry[1] > self._clock():
-            return entry[0]
-        await self.put(name, text, keep_s)
-        return None
-
-    async def put(self, name: str, text: bytes, keep_s: float) -> None:
-        """See `ReplayCache`."""
-        if name not in self._texts and len(self._texts) >= self._texts_max:
-            now = self._clock()
-            self._texts = {known: kept for known, kept in self._texts.items() if kept[1] > now}
-            if len(self._texts) >= self._texts_max:
-                raise BufferFull(
-                    "the gateway's memory for single-use tokens and idempotency keys is full: try again later"
-                )
-        self._texts[name] = text, self._clock() + keep_s
-
-    async def drop(self, name: str) -> None:
-        """See `ReplayCache`."""
-        self._texts.pop(name, None)
-
-    async def revocations(self) -> dict[str, bytes]:
-        """See `RevocationStore`."""
-        return dict(self._revocations)
-
-    async def add_revocation(self, field: str, text: bytes) -> None:
-        """See `RevocationStore`."""
-        self._revocations[field] = text
-
-    async def drop_revocations(self, fields: list[str]) -> None:
-        """See `RevocationStore`."""
-        for field in fields:
-            self._revocations.pop(field, None)
-
-    async def close(self) -> None:
-        """See `ReplayCache`."""
 
 
 class RedisReplayCache:

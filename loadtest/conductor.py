@@ -26,7 +26,6 @@ LOOK_EVERY_S = 2.0
 STILL_S = 2.0
 """Seconds without a delivery after which no event counts as in flight."""
 LAST_CHUNKS_S_MAX = 10.0
-NS = 1_000_000_000
 
 
 class Phase(StrEnum):

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from inspect import isawaitable
+from typing import Any
 
 from demo.patience import Deadline, cores, slowness
 
-__all__ = ["Deadline", "besides_waiting", "cores", "patience", "scaled", "slowness"]
+__all__ = ["Deadline", "besides_waiting", "cores", "patience", "scaled", "slowness", "until", "wait_until"]
 
 LOOK_S = 0.25
+AGAIN_S = 0.01
 
 
 def scaled(seconds: float) -> float:
@@ -42,6 +46,26 @@ async def patience(seconds: float) -> AsyncIterator[None]:
             yield
         finally:
             timer.cancel()
+
+
+async def until(holds: Callable[[], Any], seconds: float = 20.0) -> Any:
+    """Wait until something holds that sets no event, and return what was found; ``holds`` may be asynchronous."""
+    async with patience(seconds):
+        while True:
+            found = holds()
+            if isawaitable(found):
+                found = await found
+            if found:
+                return found
+            await asyncio.sleep(AGAIN_S)
+
+
+def wait_until(holds: Callable[[], object], seconds: float = 10.0) -> None:
+    """As `until`, without an event loop."""
+    deadline = Deadline(seconds)
+    while not holds():
+        assert not deadline.passed, "it did not come true in time"
+        time.sleep(AGAIN_S)
 
 
 def besides_waiting(stderr: str) -> str:

@@ -298,15 +298,11 @@ class EmbeddedServers(Startable):
         appendfsync: AppendFsync | None = None,
         password: str | None = None,
         settings: Mapping[str, str] | None = None,
-        start_time_s_max: float = 10.0,
     ) -> None:
         if count < 1:
             raise UsageError(f"{count} embedded servers are not a network: ask for at least one")
         self.servers = tuple(
-            EmbeddedServer(
-                appendfsync=appendfsync, password=password, settings=settings, start_time_s_max=start_time_s_max
-            )
-            for _ in range(count)
+            EmbeddedServer(appendfsync=appendfsync, password=password, settings=settings) for _ in range(count)
         )
 
     @property

@@ -23,7 +23,7 @@ _log = logging.getLogger("gamecast")
 
 _NUMBER = re.compile(r"[1-9][0-9]{0,14}")
 """An incarnation: with more digits, scripts could not count with it."""
-_GONE, _INCARNATION = "\n", "\n\n"
+_INCARNATION = "\n\n"
 
 
 class RedisPresence:

@@ -11,29 +11,11 @@ Source: Herlihy 2000, §4, "truncated version of a distributed counting based pr
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from classic.protocols.arrow import Swap
-from classic.protocols.numbered import Numbered
+from classic.protocols.numbered import Data, Number, Numbered
 from classic.protocols.process import CAUSALLY, TOTALLY, Message, Process, unknown
 from classic.protocols.setup import NO_FAULTS, Assumption
 from classic.protocols.swap import NOTHING, towards
-
-
-@dataclass(frozen=True, slots=True)
-class Number:
-    """To a publisher: the number that its message was given."""
-
-    message_id: str
-    number: int
-
-
-@dataclass(frozen=True, slots=True)
-class Data:
-    """The multicast of a message with its number."""
-
-    message: Message
-    number: int
 
 
 class ArrowCounting(Process):

@@ -14,7 +14,8 @@ Source: Herlihy 2000, §6.3.
 
 from __future__ import annotations
 
-from classic.protocols.arrow_counting import ArrowCounting, Data
+from classic.protocols.arrow_counting import ArrowCounting
+from classic.protocols.numbered import Data
 from classic.protocols.process import Alarm, Gap, Guarantee, Message
 from classic.protocols.setup import Assumption
 

@@ -13,18 +13,10 @@ Source: Gupta 2019, "Hybrid Variants" (layers: order, then reliability); Kshemka
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
 
+from classic.protocols.numbered import Number
 from classic.protocols.process import CAUSALLY, TOTALLY, Message
 from classic.protocols.raynal_schiper_toueg import RaynalSchiperToueg
-
-
-@dataclass(frozen=True, slots=True)
-class Number:
-    """The place of a message among those for one member."""
-
-    message_id: str
-    number: int
 
 
 class CausalTotal(RaynalSchiperToueg):

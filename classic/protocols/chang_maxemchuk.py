@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from classic.protocols.numbered import Numbered
+from classic.protocols.numbered import Data, Numbered
 from classic.protocols.process import TOTALLY, Alarm, Message, Process, unknown
 from classic.protocols.setup import NO_FAULTS, Assumption
 
@@ -39,14 +39,6 @@ class Token:
 
     number: int
     numbered: tuple[tuple[str, int], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Data:
-    """A message and its number."""
-
-    message: Message
-    number: int
 
 
 class ChangMaxemchuk(Process):

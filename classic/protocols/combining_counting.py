@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from classic.protocols.combining import MEETING_MS
-from classic.protocols.numbered import Numbered
+from classic.protocols.numbered import Data, Numbered
 from classic.protocols.process import CAUSALLY, TOTALLY, Alarm, Message, Process, unknown
 from classic.protocols.setup import NO_FAULTS, Assumption
 from classic.protocols.swap import towards
@@ -34,14 +34,6 @@ class Grant:
 
     serial: int
     first: int
-
-
-@dataclass(frozen=True, slots=True)
-class Data:
-    """The multicast of a message with its number."""
-
-    message: Message
-    number: int
 
 
 @dataclass(frozen=True, slots=True)

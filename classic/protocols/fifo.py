@@ -14,18 +14,10 @@ is n − 1 messages and one hop.
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
 
+from classic.protocols.numbered import Data
 from classic.protocols.process import EVERYTHING_ONCE, Guarantee, Message, Process, unknown
 from classic.protocols.setup import NO_FAULTS
-
-
-@dataclass(frozen=True, slots=True)
-class Data:
-    """A message and its number among those of its sender to its group."""
-
-    message: Message
-    number: int
 
 
 class Fifo(Process):

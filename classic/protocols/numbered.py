@@ -9,6 +9,22 @@ from dataclasses import dataclass, field
 from classic.protocols.process import Message
 
 
+@dataclass(frozen=True, slots=True)
+class Data:
+    """A message and its number, given to it or taken by its sender."""
+
+    message: Message
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """The number that a message was given."""
+
+    message_id: str
+    number: int
+
+
 @dataclass(slots=True)
 class Numbered:
     """The messages of one member, by their numbers from 1."""

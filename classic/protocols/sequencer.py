@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from classic.protocols.numbered import Number
 from classic.protocols.process import TOTALLY, Message, Process, unknown
 from classic.protocols.setup import NO_FAULTS, Assumption
 
@@ -25,14 +26,6 @@ class Data:
     """A message, without a number yet."""
 
     message: Message
-
-
-@dataclass(frozen=True, slots=True)
-class Number:
-    """The number of a message."""
-
-    message_id: str
-    number: int
 
 
 class Sequencer(Process):

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 
-from classic.protocols.numbered import Numbered
+from classic.protocols.numbered import Data, Numbered
 from classic.protocols.process import CAUSALLY, TOTALLY, Message, Process, unknown
 from classic.protocols.setup import NO_FAULTS, Assumption
 
@@ -33,14 +33,6 @@ class Token:
     number: int
     granted: tuple[tuple[str, int], ...]
     queue: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Data:
-    """A message and its number."""
-
-    message: Message
-    number: int
 
 
 class TokenOnDemand(Process):

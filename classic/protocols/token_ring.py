@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 
-from classic.protocols.numbered import Numbered
+from classic.protocols.numbered import Data, Numbered
 from classic.protocols.process import CAUSALLY, TOTALLY, Alarm, Message, Process, unknown
 from classic.protocols.setup import NO_FAULTS, Assumption
 
@@ -29,14 +29,6 @@ REST_MS = 5.0
 class Token:
     """The privilege to send, and the number of the next message."""
 
-    number: int
-
-
-@dataclass(frozen=True, slots=True)
-class Data:
-    """A message and its number."""
-
-    message: Message
     number: int
 
 

@@ -20,8 +20,6 @@ from typing import Any
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
 from analytics.session.synthetic import FAULTS, World, write_session
 
 MILLION = 1_000_000

@@ -8,14 +8,11 @@ is of the planner without it, as for larger worlds.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from random import Random
 from typing import Any, Literal
-
-import click
-import orjson
 
 from laboratory.bench.figures import percentile
 from placement.candidates import candidates
@@ -165,26 +162,18 @@ def _capacity(total: float, nodes: int, random: Random) -> Capacity:
     return total * random.choice([1.05 / nodes, 1.3 / nodes, 0.5, 0.7])
 
 
-@click.command("arrangements")
-@click.option("--worlds", default=200, show_default=True, type=click.IntRange(1, 100_000), help="How many worlds.")
-@click.option("--seed", default=1, show_default=True, help="Of the worlds.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
-def arrangements(worlds: int, seed: int, as_json: bool) -> None:
-    """Measure the planner against the best plans there are, over random worlds of up to 8 regions on 2 to 5 nodes.
-
-    Exit status: 0, or 2 for wrong use.
-    """
-    figures = run(worlds, seed)
-    if as_json:
-        click.echo(orjson.dumps(figures, option=orjson.OPT_INDENT_2))
-        return
-    click.echo(
+def report(figures: Mapping[str, Any]) -> str:
+    """Three lines of text."""
+    worlds, seed = figures["worlds"], figures["seed"]
+    heading = (
         f"{worlds} worlds of up to {REGIONS_MAX} regions on 2 to {NODES_MAX} nodes, seed {seed}: how much worse than "
         "the best plan there is"
     )
+    lines = [heading]
     for key, what in (("gap", "lines and local search"), ("planned_gap", "with exhaustive search, as planned")):
         gap = figures[key]
-        click.echo(
+        lines.append(
             f"  {what}: mean {gap['mean']:.2%}, p90 {gap['p90']:.2%}, p99 {gap['p99']:.2%}, max {gap['max']:.2%}; "
             f"{gap['optimal']} of {worlds} optimal"
         )
+    return "\n".join(lines)

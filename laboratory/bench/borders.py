@@ -27,7 +27,7 @@ from adapters.embedded.network import EmbeddedNetwork
 from adapters.redis.leadercontrol import LeaderControl
 from adapters.redis.running import apply, look
 from laboratory.bench.campaign import versions
-from laboratory.bench.figures import percentile
+from laboratory.bench.figures import percentiles
 from placement.replanning import Replanning, replanned
 
 SERVERS = 3
@@ -108,8 +108,8 @@ async def _measured(world: Borders, nodes: int, seconds: float) -> dict[str, Any
             before, began = await _cpu_s(urls), time.monotonic()
             events = await _at_full_speed(world, servers, seconds)
             took, after = time.monotonic() - began, await _cpu_s(urls)
-        entry = {region: plan.paths[region][0] if plan.paths else "n1" for region in world.own(0) + world.own(1)}
-        entry |= {region: plan.paths[region][0] if plan.paths else "n1" for region in world.own(2)}
+        regions = [region for number in range(SERVERS) for region in world.own(number)]
+        entry = {region: plan.paths[region][0] if plan.paths else "n1" for region in regions}
         within, over = await _handovers(world, servers[0], entry)
         for reader in readers:
             reader.cancel()
@@ -117,7 +117,9 @@ async def _measured(world: Borders, nodes: int, seconds: float) -> dict[str, Any
             "events_per_s": events / took,
             "cpu_us_per_event": {name: (after[name] - before[name]) / events * 1e6 for name in urls},
             "ingresses": dict(sorted(Counter(entry.values()).items())),
-            "handover_ms": {"within": _told(within), "over": _told(over)},
+            "handover_ms": {
+                where: percentiles(ms) if ms else None for where, ms in (("within", within), ("over", over))
+            },
         }
 
 
@@ -216,11 +218,6 @@ def _ran_s(process: int) -> float:
     """Return the seconds of CPU that a process has had, all threads of it."""
     threads = Path(f"/proc/{process}/task").iterdir()
     return sum(int((each / "schedstat").read_text().split()[0]) for each in threads) / 1e9
-
-
-def _told(found: Sequence[float]) -> dict[str, float] | None:
-    found = sorted(found)
-    return {"p50": percentile(found, 50), "p99": percentile(found, 99)} if found else None
 
 
 def report(result: Mapping[str, Any]) -> Group:

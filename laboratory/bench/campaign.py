@@ -60,7 +60,7 @@ def document(trials: Trials, campaign: Campaign, ours: str) -> dict[str, Any]:
         "peers": peers,
         "ratios": {
             measure: {
-                name: ratios(_measured(peers[ours], measure), _measured(of_sizes, measure))
+                name: ratios(values_of(peers[ours], measure), values_of(of_sizes, measure))
                 for name, of_sizes in peers.items()
                 if name != ours
             }
@@ -121,8 +121,7 @@ def _figures(runs: Sequence[Trial]) -> dict[str, Any]:
     }
 
 
-def _measured(of_sizes: Mapping[str, Mapping[str, Any]], measure: str) -> dict[str, float]:
-    return {
-        size: of_size[measure]["all"] if measure in (COST, PACED_COST) else of_size[measure]
-        for size, of_size in of_sizes.items()
-    }
+def values_of(figures: Mapping[str, Mapping[str, Any]], measure: str) -> dict[str, float]:
+    """Return one measure of all figures; that of a cost is what all parts cost."""
+    is_cost = measure in (COST, PACED_COST)
+    return {key: each[measure]["all"] if is_cost else each[measure] for key, each in figures.items()}

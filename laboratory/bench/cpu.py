@@ -1,11 +1,18 @@
-"""The CPU of a trial by process, and the rate that it allows: steadier than measured rates on a busy machine."""
+"""The CPU of a trial by process, and the rate that it allows: steadier than measured rates on a busy machine.
+
+And the memory of processes.
+"""
 
 from __future__ import annotations
 
+import ctypes
+import gc
 import math
 import os
+import resource
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -37,6 +44,38 @@ def usable_cores() -> int:
 def cores_in_words(cores: int) -> str:
     """Return ``one core``, or the plural."""
     return "one core" if cores == 1 else f"{cores} cores"
+
+
+def memory_of_this_process() -> dict[str, int]:
+    """Return the bytes of this process: all that it has, and the rest after the C library returns its free memory.
+
+    The former on Linux only, otherwise the maximum so far; the latter with glibc only, otherwise the same.
+    """
+    gc.collect()
+    resident = resident_bytes()
+    if sys.platform == "linux" and hasattr(libc := ctypes.CDLL(None), "malloc_trim"):
+        libc.malloc_trim(0)
+    return {"resident_bytes": resident, "process_bytes": resident_bytes()}
+
+
+def resident_bytes(pid: int | None = None) -> int:
+    """Return the resident memory of a process, this one by default; its maximum so far elsewhere than on Linux.
+
+    Raises `OSError` for another process there.
+    """
+    try:
+        pages = int(Path(f"/proc/{pid or 'self'}/statm").read_text(encoding="ascii").split()[1])
+    except OSError:
+        if pid is not None:
+            raise
+        return maximum_bytes()
+    return pages * resource.getpagesize()
+
+
+def maximum_bytes() -> int:
+    """Return the most memory that this process has ever had."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
 
 
 def _cpu_s(pid: int) -> float:

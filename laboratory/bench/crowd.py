@@ -4,17 +4,12 @@ flow."""
 from __future__ import annotations
 
 import asyncio
-import ctypes
-import gc
-import resource
-import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
-from pathlib import Path
 from random import Random
 from typing import Any, Self
 
@@ -24,9 +19,10 @@ import gamecast
 from adapters.redis.network import RedisNetwork
 from gamecast.testing import DeliverySequence, judge
 from laboratory.bench.board import Board
-from laboratory.bench.peers.redis_client import redis_client
+from laboratory.bench.cpu import memory_of_this_process
+from laboratory.bench.peers.redis_client import redis_client, subscribe_to
 from laboratory.bench.surroundings import allow_connections, managed, server_for
-from laboratory.processes.worker import Worker, spawn
+from laboratory.processes.worker import Worker, ask, serve, spawn
 from sequencing.checkers import Published
 from sequencing.errors import ProcessFailed, UsageError
 
@@ -218,55 +214,59 @@ class _Crowd:
 
     def do(self, what: str) -> dict[Any, Any]:
         """Have each process do it; numbers that several answer with are added up."""
-        for worker in self._workers:
-            worker.say(what)
         together: dict[Any, Any] = {}
-        for worker in self._workers:
-            answer = worker.hear()
-            for key, value in answer.items():
+        for answer in ask(self._workers, [(what,)] * len(self._workers)):
+            for key, value in (answer or {}).items():
                 together[key] = together[key] + value if key in together else value
         return together
 
 
-def _subscribers(world: World, numbers: Sequence[int], url: str, board: Board, plain: bool, pipe: Connection) -> None:
+async def _subscribers(
+    world: World, numbers: Sequence[int], url: str, board: Board, plain: bool, pipe: Connection
+) -> None:
     allow_connections(len(numbers))
-    asyncio.run((_PlainSubscribers if plain else _Subscribers)(world, numbers, url, board).serve(pipe))
+    kind = _PlainSubscribers if plain else _Subscribers
+    async with AsyncExitStack() as stack, asyncio.TaskGroup() as group:
+        await serve(kind(world, numbers, url, board, stack, group), pipe)
 
 
 class _Subscribers:
-    def __init__(self, world: World, numbers: Sequence[int], url: str, board: Board) -> None:
+    def __init__(
+        self,
+        world: World,
+        numbers: Sequence[int],
+        url: str,
+        board: Board,
+        stack: AsyncExitStack,
+        group: asyncio.TaskGroup,
+    ) -> None:
         self.world, self.numbers, self.url, self.board = world, numbers, url, board
-        self.deliveries: dict[int, tuple[list[str], list[str]]] = {number: ([], []) for number in numbers}
+        self.stack, self.group = stack, group
+        self.taken: dict[int, tuple[list[str], list[str]]] = {number: ([], []) for number in numbers}
         self.delivered = 0
         self.turns = asyncio.Semaphore(OPENING_AT_ONCE)
         self.casts: dict[int, gamecast.Client] = {}
 
-    async def serve(self, pipe: Connection) -> None:
-        """Carry out requests until killed."""
-        async with AsyncExitStack() as stack, asyncio.TaskGroup() as group:
-            while True:
-                answer: dict[Any, Any] = {}
-                match await asyncio.to_thread(pipe.recv):
-                    case "open":
-                        await asyncio.gather(*(self.open(number, stack) for number in self.numbers))
-                    case "subscribe":
-                        await asyncio.gather(*map(self.subscribe, self.numbers))
-                        for number, cast in self.casts.items():
-                            group.create_task(self._take(cast, *self.deliveries[number]))
-                    case "memory":
-                        answer = memory_of_this_process()
-                    case "deliveries":
-                        answer = self.deliveries
-                pipe.send(("done", answer))
+    async def open(self) -> None:
+        """Connect all, some at once, as servers that start one after the other do."""
+        await asyncio.gather(*map(self._open, self.numbers))
 
-    async def open(self, number: int, stack: AsyncExitStack) -> None:
-        """Connect, some at once, as servers that start one after the other do."""
+    async def subscribe(self) -> None:
+        """Have all join their regions, and take events from then on."""
+        await asyncio.gather(*(cast.subscribe(*self.world.regions_of(n)) for n, cast in self.casts.items()))
+        for number, cast in self.casts.items():
+            self.group.create_task(self._take(cast, *self.taken[number]))
+
+    async def memory(self) -> dict[str, int]:
+        return memory_of_this_process()
+
+    async def deliveries(self) -> dict[int, tuple[list[str], list[str]]]:
+        return self.taken
+
+    async def _open(self, number: int) -> None:
         async with self.turns:
             cast = gamecast.connect(self.url, name=f"server-{number:04d}", subscribe_timeout_s=SUBSCRIBE_S_MAX)
-            self.casts[number] = await stack.enter_async_context(cast)
-
-    async def subscribe(self, number: int) -> None:
-        await self.casts[number].subscribe(*self.world.regions_of(number))
+            self.casts[number] = await self.stack.enter_async_context(cast)
 
     async def _take(self, cast: gamecast.Client, ids: list[str], regions: list[str]) -> None:
         async for batch in cast.batches():
@@ -279,35 +279,10 @@ class _Subscribers:
 
 
 class _PlainSubscribers(_Subscribers):
-    """A connection to Redis Pub/Sub each, with redis-py."""
+    """A connection to Redis Pub/Sub each, with redis-py; it connects with the first command, so they subscribe then."""
 
-    async def open(self, number: int, stack: AsyncExitStack) -> None:
+    async def _open(self, number: int) -> None:
         async with self.turns:
-            redis = await stack.enter_async_context(redis_client(self.url, f"server-{number:04d}"))
-            channels = await stack.enter_async_context(redis.pubsub())
-            await channels.subscribe(*self.world.regions_of(number))
-            for _ in self.world.regions_of(number):
-                await channels.get_message(timeout=STALLED_S)
-
-    async def subscribe(self, number: int) -> None:
-        """They have subscribed when they connected: redis-py connects with the first command."""
-
-
-def memory_of_this_process() -> dict[str, int]:
-    """Return the bytes of this process: all that it has, and the rest after the C library returns its free memory.
-
-    The former on Linux only, otherwise the maximum so far; the latter with glibc only, otherwise the same.
-    """
-    gc.collect()
-    resident = _resident_bytes()
-    if sys.platform == "linux" and hasattr(libc := ctypes.CDLL(None), "malloc_trim"):
-        libc.malloc_trim(0)
-    return {"resident_bytes": resident, "process_bytes": _resident_bytes()}
-
-
-def _resident_bytes() -> int:
-    try:
-        return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * resource.getpagesize()
-    except OSError:
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        return peak if sys.platform == "darwin" else peak * 1024
+            redis = await self.stack.enter_async_context(redis_client(self.url, f"server-{number:04d}"))
+            channels = await self.stack.enter_async_context(redis.pubsub())
+            await subscribe_to(channels, self.world.regions_of(number))

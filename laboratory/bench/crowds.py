@@ -8,22 +8,21 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, ExitStack
 from multiprocessing.connection import Connection
-from typing import Any, Protocol
+from typing import Any
 
 import redis
 from redis import asyncio as redis_asyncio
-from rich import box
 from rich.console import Group
-from rich.table import Table
 
 import gamecast
-from laboratory.bench.figures import exponent, percentile
+from laboratory.bench.figures import percentile
+from laboratory.bench.peers.redis_client import subscribe_to
 from laboratory.bench.surroundings import managed, server_for
-from laboratory.processes.worker import Worker
+from laboratory.bench.table import growth_rows, short, table_of
+from laboratory.processes.worker import Worker, ask, serve
 
 REGIONS = 10
 """Regions of each connection."""
@@ -40,37 +39,41 @@ OPENING = 256
 SUBSCRIBE_S_MAX = 300.0
 
 
-@dataclass(frozen=True, slots=True)
-class Crowd:
-    """What was measured with so many connections in so many processes. Bytes, and CPU of Redis, are those of a join,
-    also what others read of it later.
-
-    ``idle_bytes_per_s``: in and out of Redis together, while nothing happens.
-    """
-
-    connections: int
-    processes: int
-    all_joined_s: float
-    join_ms: float
-    longest_join_ms: float
-    bytes_in: float
-    bytes_out: float
-    redis_us: float
-    idle_bytes_per_s: float
-    joins_per_s: float
-
-
-class Part(Protocol):
+class _Part:
     """The connections of one process."""
 
     async def open(self, begin: int, end: int) -> None:
         """Open the connections of these numbers, and have each join its regions."""
+        raise NotImplementedError
 
-    async def join(self, connection: int, region: str) -> None:
+    async def join_one(self, connection: int, region: str) -> None:
         """Have one of them join one more region."""
+        raise NotImplementedError
+
+    async def join(self, name: str, joins: int) -> list[float]:
+        """Return how many seconds each of some joins took, one after the other."""
+        found: list[float] = []
+        for number in range(joins):
+            began = time.perf_counter()
+            await self.join_one(number, f"{name} {number}")
+            found.append(time.perf_counter() - began)
+        return found
+
+    async def busy(self, name: str, seconds: float) -> float:
+        """Return how many joins per second there are, when many are under way."""
+        began, joined = time.perf_counter(), 0
+
+        async def join_again_and_again(at: int) -> None:
+            nonlocal joined
+            while time.perf_counter() < began + seconds:
+                joined += 1
+                await self.join_one(at, f"{name} {joined}")
+
+        await asyncio.gather(*map(join_again_and_again, range(AT_ONCE)))
+        return joined / (time.perf_counter() - began)
 
 
-class _Shared:
+class _Shared(_Part):
     def __init__(self, url: str, stack: AsyncExitStack) -> None:
         self._url, self._stack = url, stack
         self._casts: list[gamecast.Client] = []
@@ -84,11 +87,11 @@ class _Shared:
             numbered = enumerate(casts, first)
             await asyncio.gather(*(cast.subscribe(*_regions_of(number)) for number, cast in numbered))
 
-    async def join(self, connection: int, region: str) -> None:
+    async def join_one(self, connection: int, region: str) -> None:
         await self._casts[connection % len(self._casts)].subscribe(region)
 
 
-class _PubSub:
+class _PubSub(_Part):
     def __init__(self, url: str, stack: AsyncExitStack) -> None:
         self._client = redis_asyncio.Redis.from_url(url)
         self._pubsub = self._client.pubsub()
@@ -98,69 +101,67 @@ class _PubSub:
 
     async def open(self, begin: int, end: int) -> None:
         for number in range(begin, end):
-            await self._subscribe(*_regions_of(number))
+            await subscribe_to(self._pubsub, _regions_of(number))
 
-    async def join(self, connection: int, region: str) -> None:
-        await self._subscribe(region)
-
-    async def _subscribe(self, *channels: str) -> None:
+    async def join_one(self, connection: int, region: str) -> None:
         async with self._turn:
-            await self._pubsub.subscribe(*channels)
-            for _ in channels:
-                await self._pubsub.get_message(timeout=SUBSCRIBE_S_MAX)
+            await subscribe_to(self._pubsub, [region])
 
 
-PARTS: Mapping[str, Callable[[str, AsyncExitStack], Part]] = {"gamecast": _Shared, "SUBSCRIBE": _PubSub}
+PARTS: Mapping[str, Callable[[str, AsyncExitStack], _Part]] = {"gamecast": _Shared, "SUBSCRIBE": _PubSub}
 
 
 def measure_crowds(
-    sizes: Sequence[tuple[int, int]], on_trial: Callable[[str, int, int], None], *, nodes: int = 1
-) -> dict[str, list[dict[str, Any]]]:
-    """Return peer → what `Crowd` says of each size: (connections, processes) each. Blocks.
+    sizes: Sequence[tuple[int, int]], begin: Callable[[str], None], *, nodes: int = 1
+) -> dict[str, list[dict[str, float]]]:
+    """Return peer → `FIGURES` of each size: (connections, processes) each. Blocks.
+
+    Bytes, and CPU of Redis, are those of a join, also what others read of it later; when idle, in and out together.
 
     The manager and the redis-server have a process each; all ``nodes`` are in that server. Raises `EmbeddedServerError`
     and `ProcessFailed`.
     """
-    found: dict[str, list[dict[str, Any]]] = {}
+    found: dict[str, list[dict[str, float]]] = {}
     for peer in PARTS:
         for connections, processes in sizes:
-            on_trial(peer, connections, processes)
+            begin(f"{peer}: {connections:,} connections in {processes} processes")
             several = nodes if nodes > 1 and peer == "gamecast" else 0
             with server_for(16 * processes) as server, managed(server.url, nodes=several):
-                found.setdefault(peer, []).append(asdict(_measure(peer, server.url, connections, processes)))
+                found.setdefault(peer, []).append(_measure(peer, server.url, connections, processes))
     return found
 
 
-def _measure(peer: str, url: str, connections: int, processes: int) -> Crowd:
-    with _parts(peer, url, processes) as parts, redis.Redis.from_url(url) as client:
+def _measure(peer: str, url: str, connections: int, processes: int) -> dict[str, float]:
+    with ExitStack() as stack, redis.Redis.from_url(url) as client:
+        parts = [stack.enter_context(Worker(_part, peer, url)) for _ in range(processes)]
         began = time.perf_counter()
         shares = [(connections * at // processes, connections * (at + 1) // processes) for at in range(processes)]
-        _tell(parts, [("open", *share) for share in shares])
+        ask(parts, [("open", *share) for share in shares])
         all_joined_s = time.perf_counter() - began
-        _tell(parts[:1], [("join", "warm up", WARM_UP)])
+        ask(parts[:1], [("join", "warm up", WARM_UP)])
         time.sleep(SETTLE_S)
         before = _spent(client)
         time.sleep(IDLE_S)
         idle = {what: value / IDLE_S for what, value in _difference(_spent(client), before).items()}
         before, at_s = _spent(client), time.perf_counter()
-        [latencies_s] = _tell(parts[:1], [("join", "more", JOINS)])
+        [latencies_s] = ask(parts[:1], [("join", "more", JOINS)])
         time.sleep(SETTLE_S)
         took_s = time.perf_counter() - at_s
         of_joins = {what: value - idle[what] * took_s for what, value in _difference(_spent(client), before).items()}
-        busy = _tell(parts, [("busy", f"busy {at}", BUSY_S) for at in range(processes)])
+        busy = ask(parts, [("busy", f"busy {at}", BUSY_S) for at in range(processes)])
     ordered = sorted(1000 * each for each in latencies_s)
-    return Crowd(
-        connections,
-        processes,
-        all_joined_s,
-        percentile(ordered, 50),
-        ordered[-1],
-        of_joins["in"] / JOINS,
-        of_joins["out"] / JOINS,
-        1e6 * of_joins["cpu_s"] / JOINS,
-        idle["in"] + idle["out"],
-        sum(busy),
-    )
+    return {
+        "connections": connections,
+        "processes": processes,
+        "all_joined_s": all_joined_s,
+        "join_ms": percentile(ordered, 50),
+        "longest_join_ms": ordered[-1],
+        "bytes_in": of_joins["in"] / JOINS,
+        "bytes_out": of_joins["out"] / JOINS,
+        "redis_us": 1e6 * of_joins["cpu_s"] / JOINS,
+        "idle_bytes_per_s": idle["in"] + idle["out"],
+        "joins_per_s": sum(busy),
+    }
 
 
 def _spent(client: redis.Redis) -> dict[str, float]:
@@ -180,72 +181,16 @@ def _difference(after: Mapping[str, float], before: Mapping[str, float]) -> dict
     return {what: value - before[what] for what, value in after.items()}
 
 
-@contextmanager
-def _parts(peer: str, url: str, processes: int) -> Iterator[list[Worker]]:
-    with ExitStack() as stack:
-        yield [stack.enter_context(Worker(_part_of_crowd, peer, url)) for _ in range(processes)]
-
-
-def _tell(parts: Sequence[Worker], commands: Sequence[tuple[Any, ...]]) -> list[Any]:
-    for part, command in zip(parts, commands, strict=True):
-        part.say(command)
-    return [part.hear() for part in parts]
-
-
-def _part_of_crowd(peer: str, url: str, commands: Connection) -> None:
-    asyncio.run(_serve_for_ever(commands, peer, url))
-
-
-async def _serve_for_ever(commands: Connection, peer: str, url: str) -> None:
-    async with _part(peer, url) as part:
-        while True:
-            what, *arguments = await asyncio.to_thread(commands.recv)
-            match what:
-                case "open":
-                    await part.open(*arguments)
-                    answer: Any = None
-                case "join":
-                    answer = await _join(part, *arguments)
-                case _:
-                    answer = await _busy(part, *arguments)
-            commands.send(("answer", answer))
-
-
-@asynccontextmanager
-async def _part(peer: str, url: str) -> AsyncIterator[Part]:
+async def _part(peer: str, url: str, pipe: Connection) -> None:
     async with AsyncExitStack() as stack:
-        yield PARTS[peer](url, stack)
-
-
-async def _join(part: Part, name: str, joins: int) -> list[float]:
-    """Return how many seconds each of some joins took, one after the other."""
-    found: list[float] = []
-    for number in range(joins):
-        began = time.perf_counter()
-        await part.join(number, f"{name} {number}")
-        found.append(time.perf_counter() - began)
-    return found
-
-
-async def _busy(part: Part, name: str, seconds: float) -> float:
-    """Return how many joins per second there are, when many are under way."""
-    began, joined = time.perf_counter(), 0
-
-    async def join_again_and_again(at: int) -> None:
-        nonlocal joined
-        while time.perf_counter() < began + seconds:
-            joined += 1
-            await part.join(at, f"{name} {joined}")
-
-    await asyncio.gather(*map(join_again_and_again, range(AT_ONCE)))
-    return joined / (time.perf_counter() - began)
+        await serve(PARTS[peer](url, stack), pipe)
 
 
 def _regions_of(number: int) -> list[str]:
     return [f"region {number:05d} {region}" for region in range(REGIONS)]
 
 
-_FIGURES = {
+FIGURES = {
     "all_joined_s": "all joined, s",
     "join_ms": "one more join, p50 ms",
     "longest_join_ms": "the longest of 200, ms",
@@ -261,15 +206,8 @@ def crowds_report(result: Mapping[str, Sequence[Mapping[str, Any]]]) -> Group:
     """A table of 80 columns, with the exponent e of the growth between the last two sizes: cost ~ connections^e."""
     first = next(iter(result.values()))
     sizes = [each["connections"] for each in first]
-    table = Table(box=box.SIMPLE, padding=(0, 1, 0, 0))
-    table.add_column("connections in\nprocesses", no_wrap=True)
-    for heading in ("", *(f"{each['connections']:,}\nin {each['processes']}" for each in first), "e"):
-        table.add_column(heading, justify="right")
-    for figure, words in _FIGURES.items():
-        for place, (peer, crowds) in enumerate(result.items()):
-            values = [each[figure] for each in crowds]
-            shown = (f"{value:,.2f}" if value < 100 else f"{value:,.0f}" for value in values)
-            table.add_row("" if place else words, peer, *shown, f"{exponent(values, sizes):.2f}")
+    headings = "", *(f"{each['connections']:,}\nin {each['processes']}" for each in first), "e"
+    table = table_of("connections in\nprocesses", headings, growth_rows(result, FIGURES, sizes, short))
     return Group(
         table,
         f"{REGIONS} regions each. e: the exponent of the growth from the last but one size to\n"

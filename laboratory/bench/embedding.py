@@ -16,12 +16,11 @@ from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from rich import box
 from rich.console import Group
-from rich.table import Table
 
 from adapters.embedded.server import EmbeddedServer
 from laboratory.bench.campaign import versions
+from laboratory.bench.table import table_of
 from sequencing.errors import OtherSideError
 
 FOUNDATIONS, IMPORT, CONNECTION, CLICK = "foundations", "import", "connection", "click"
@@ -100,8 +99,8 @@ MB = 1e6
 RSS_UNIT = 1 if sys.platform == "darwin" else 1024
 
 
-def measure_embedding(*, runs: int, begin: Callable[[str, int], None] | None = None) -> dict[str, Any]:
-    """Return the document of ``gamecast bench embedding --json``: medians of the runs. ``begin``: called with each run.
+def measure_embedding(*, runs: int, begin: Callable[[str], None]) -> dict[str, Any]:
+    """Return the document of ``gamecast bench embedding --json``: medians of the runs. ``begin``: called with each.
 
     Blocks. Raises `EmbeddedServerError`, and `OtherSideError` when a program fails.
     """
@@ -113,8 +112,7 @@ def measure_embedding(*, runs: int, begin: Callable[[str, int], None] | None = N
             measured: dict[str, list[tuple[float, float]]] = {name: [] for name in PROGRAMS}
             for run in range(runs):
                 for name, program in PROGRAMS.items():  # by turns: what the machine does besides concerns them all
-                    if begin is not None:
-                        begin(name, run)
+                    begin(f"run {run + 1}: {name}")
                     measured[name].append(_measure(program, server.url, environment))
     figures = {
         name: {
@@ -133,10 +131,7 @@ def measure_embedding(*, runs: int, begin: Callable[[str, int], None] | None = N
 
 def report(result: Mapping[str, Any]) -> Group:
     """A table of 80 columns, and what the columns mean."""
-    table = Table(box=box.SIMPLE, padding=(0, 1, 0, 0))
-    table.add_column("", no_wrap=True)
-    for heading in ("CPU\nms", "\nx", "wanted\n<=", "memory\nMB", "\nx", "wanted\n<=", "modules\n"):
-        table.add_column(heading, justify="right")
+    table = table_of("", ("CPU\nms", "\nx", "wanted\n<=", "memory\nMB", "\nx", "wanted\n<=", "modules\n"))
     for name, figures in result["figures"].items():
         ratios = result["ratios"].get(name, {})
         cells = (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 
 def percentile(ordered: Sequence[float], percent: float) -> float:
@@ -12,6 +12,12 @@ def percentile(ordered: Sequence[float], percent: float) -> float:
     if not ordered:
         return math.nan
     return ordered[max(0, math.ceil(len(ordered) * percent / 100) - 1)]
+
+
+def percentiles(values: Iterable[float]) -> dict[str, float]:
+    """The median and the 99th percentile of values in any order."""
+    ordered = sorted(values)
+    return {"p50": percentile(ordered, 50), "p99": percentile(ordered, 99)}
 
 
 def median(values: Sequence[float]) -> float:

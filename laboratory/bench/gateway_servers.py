@@ -3,43 +3,31 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from multiprocessing.connection import Connection
-from pathlib import Path
 from typing import Any
 
 from laboratory.processes.worker import Worker
 
 START_S_MAX = 30.0
-PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 Serve = Callable[[str, Connection], Awaitable[None]]
 
 
+@dataclass(frozen=True, slots=True)
 class ServerProcess:
     """A server that runs."""
 
-    def __init__(self, url: str, pid: int) -> None:
-        self.url, self._pid = url, pid
-
-    @property
-    def memory_bytes(self) -> int:
-        """The resident memory in bytes."""
-        return int(Path(f"/proc/{self._pid}/statm").read_text().split()[1]) * PAGE_BYTES
-
-    @property
-    def cpu_s(self) -> float:
-        """CPU time that it has taken."""
-        fields = Path(f"/proc/{self._pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    url: str
+    pid: int
 
 
 @contextmanager
 def running(serve: Serve, redis_url: str) -> Iterator[ServerProcess]:
     """Run a server while the context is open."""
-    worker = Worker(_server, serve, redis_url)
+    worker = Worker(serve, redis_url)
     try:
         yield ServerProcess(worker.hear(START_S_MAX), worker.pid)
     finally:
@@ -100,7 +88,3 @@ async def _ended(url: str, until: Connection) -> None:
     until.send(("ready", url))
     await end.wait()
     loop.remove_reader(until.fileno())
-
-
-def _server(serve: Serve, redis_url: str, until: Connection) -> None:
-    asyncio.run(serve(redis_url, until))  # type: ignore[arg-type]

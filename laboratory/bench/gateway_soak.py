@@ -19,6 +19,7 @@ import aiohttp
 from adapters.embedded.server import EmbeddedServer
 from gateway.messages import Position
 from gateway.serving import collect_rarely
+from laboratory.bench.cpu import process_cpu_s, resident_bytes
 from laboratory.bench.gateway_clients import Client, GatewayClient, SocketIoClient
 from laboratory.bench.gateway_servers import ServerProcess, gateway, running, socketio
 from sequencing.checkers.history import DeliverySequence
@@ -70,9 +71,9 @@ async def _run(plan: Soak, server: ServerProcess, kind: type[Client]) -> dict[st
             for client in clients:
                 await client.joined.wait()
         collect_rarely()  # a pause of ours would be a delay of theirs
-        begun, cpu_s = time.monotonic(), server.cpu_s
+        begun, cpu_s = time.monotonic(), process_cpu_s([server.pid])
         memory = await _load(plan, server, clients, chance)
-        took_s, cpu_s = time.monotonic() - begun, server.cpu_s - cpu_s
+        took_s, cpu_s = time.monotonic() - begun, process_cpu_s([server.pid]) - cpu_s
         is_quiet = await _quiet(clients, kind is GatewayClient)
         for client in clients:
             await client.end()
@@ -107,7 +108,7 @@ async def _load(plan: Soak, server: ServerProcess, clients: Sequence[Client], ch
             chance.choice(clients).drop()
             dropped += 1
         if len(memory) < at_s:
-            memory.append(server.memory_bytes)
+            memory.append(resident_bytes(server.pid))
         await asyncio.sleep(TICK_S)
     return memory
 

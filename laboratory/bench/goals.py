@@ -92,6 +92,12 @@ def _times(ours: float, theirs: float) -> float:
     return ours / theirs if theirs else math.nan
 
 
+def _most(figure: str, ours: float, theirs: float, wanted: float, bare: float | None = None) -> Goal:
+    """Return the goal that ours is at most so many times theirs; ``bare``: what bounds it."""
+    bound = _times(bare, theirs) if bare is not None else None
+    return Goal(figure, _times(ours, theirs), wanted, at_most=True, bound=bound)
+
+
 def _in_world(name: str, part: Mapping[str, Any]) -> Iterator[Goal]:
     """Peers in one world, whose paced events come one at a time. ``name``: ``WORLD-RATE``."""
     world, _, rate = name.partition("-")
@@ -104,8 +110,8 @@ def _in_world(name: str, part: Mapping[str, Any]) -> Iterator[Goal]:
             figure = f"{where}, {rate}/s: {measure.removesuffix('_ms')}"
             yield from _delay(figure, measure, own, others, wanted)
         if (streams := others.get("streams")) is not None:
-            ratio = _times(own[PACED_COST]["all"], streams[PACED_COST]["all"])
-            yield Goal(f"{where}, {rate}/s: CPU of an event, x streams", ratio, _COST, at_most=True)
+            figure = f"{where}, {rate}/s: CPU of an event, x streams"
+            yield _most(figure, own[PACED_COST]["all"], streams[PACED_COST]["all"], _COST)
 
 
 def _full_speed(
@@ -131,13 +137,10 @@ def _delay(
 ) -> Iterator[Goal]:
     bare = others[_BARE][measure] if _BARE in others else None
     ordered = [others[peer][measure] for peer in _ORDERED if peer in others]
-    against = {"best ordered": min(ordered)} if ordered else {}
+    if ordered:
+        yield _most(f"{figure}, x best ordered", own[measure], min(ordered), wanted[0], bare)
     if "pubsub" in others:
-        against["pubsub"] = others["pubsub"][measure]
-    for name, theirs in against.items():
-        bound = _times(bare, theirs) if bare is not None else None
-        most = wanted[0] if name == "best ordered" else wanted[1]
-        yield Goal(f"{figure}, x {name}", _times(own[measure], theirs), most, at_most=True, bound=bound)
+        yield _most(f"{figure}, x pubsub", own[measure], others["pubsub"][measure], wanted[1], bare)
 
 
 def _hot(_: str, part: Mapping[str, Any]) -> Iterator[Goal]:
@@ -146,13 +149,12 @@ def _hot(_: str, part: Mapping[str, Any]) -> Iterator[Goal]:
         if (theirs := part["peers"].get("pubsub", {}).get(size)) is None:
             continue
         bare = part["peers"].get(_BARE, {}).get(size)
+        spent, other, least = (found[PACED_COST] if found else {} for found in (own, theirs, bare))
         for process, wanted in _HOT.items():
-            ratio = _times(own[PACED_COST][process], theirs[PACED_COST][process])
-            bound = _times(bare[PACED_COST][process], theirs[PACED_COST][process]) if bare is not None else None
-            yield Goal(f"hot, S = {size}: CPU of {process}, x pubsub", ratio, wanted, at_most=True, bound=bound)
-        bound = _times(bare["p50_ms"], theirs["p50_ms"]) if bare is not None else None
-        figure = f"hot, S = {size}: p50, x pubsub"
-        yield Goal(figure, _times(own["p50_ms"], theirs["p50_ms"]), _HOT_P50, at_most=True, bound=bound)
+            figure = f"hot, S = {size}: CPU of {process}, x pubsub"
+            yield _most(figure, spent[process], other[process], wanted, least.get(process))
+        least_ms = bare["p50_ms"] if bare is not None else None
+        yield _most(f"hot, S = {size}: p50, x pubsub", own["p50_ms"], theirs["p50_ms"], _HOT_P50, least_ms)
 
 
 def _knee(_: str, part: Mapping[str, Any]) -> Iterator[Goal]:
@@ -170,17 +172,17 @@ def _sockets(_: str, part: Mapping[str, Any]) -> Iterator[Goal]:
     own, theirs = part["peers"][OURS], part["peers"].get("socketio")
     for measure in ("p50_ms", "p99_ms") if theirs is not None else ():
         figure = f"WebSockets: {measure.removesuffix('_ms')}, x python-socketio"
-        yield Goal(figure, _times(own[measure], theirs[measure]), _SOCKETS, at_most=True)
+        yield _most(figure, own[measure], theirs[measure], _SOCKETS)
 
 
 def _paths(_: str, part: Mapping[str, Any]) -> Iterator[Goal]:
     yield Goal("deliveries/s by two nodes, x one node", part["ratios"]["deliveries_per_s"]["2"], _TWO_NODES)
     alone, *_ = part["script"].values()
     figure = "script for a lone frame, x its calls alone"
-    yield Goal(figure, alone["script_us"] / alone["calls_us"], _SCRIPT, at_most=True)
+    yield _most(figure, alone["script_us"], alone["calls_us"], _SCRIPT)
     for count, cost in list(part["script"].items())[1:]:
         figure = f"the same beside {count} regions, x beside none"
-        yield Goal(figure, cost["script_us"] / alone["script_us"], _SCRIPT_FLAT, at_most=True)
+        yield _most(figure, cost["script_us"], alone["script_us"], _SCRIPT_FLAT)
     most = max(cost["stamp_bytes"] for cost in part["script"].values())
     yield Goal("stamp of a lone frame on one node, bytes", most, _STAMP_BYTES, at_most=True)
 

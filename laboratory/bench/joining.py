@@ -7,19 +7,19 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any, Literal
 
-from rich import box
 from rich.console import Group
-from rich.table import Table
 
 import gamecast
 from adapters.redis.control import RedisControl
 from laboratory.bench.campaign import versions
 from laboratory.bench.cpu import process_cpu_s
-from laboratory.bench.figures import median, percentile
+from laboratory.bench.figures import median, percentiles
 from laboratory.bench.surroundings import allow_connections, managed, server_for
+from laboratory.bench.table import table_of
 from sequencing.errors import UsageError
 from sequencing.plan import Plan
 
@@ -70,24 +70,7 @@ class Walk:
         return [(self.name_of(at), self.name_of(at + far)) for at in range(self.regions) for far in distances]
 
 
-@dataclass(slots=True)
-class Turn:
-    """The joins of one turn. ``latency_ms``: from calling subscribe to its return; ``cpu_ms``: a join,
-    of the process with the servers, the manager's and redis-server.
-    """
-
-    joins: int
-    seconds: float
-    epochs: int
-    latency_ms: Mapping[str, float]
-    cpu_ms: Mapping[str, float]
-    joins_per_s: float = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.joins_per_s = self.joins / self.seconds
-
-
-def measure_joins(walk: Walk, kinds: Iterable[Kind], on_turn: Callable[[Kind, int], None]) -> dict[str, Any]:
+def measure_joins(walk: Walk, kinds: Iterable[Kind], begin: Callable[[str], None]) -> dict[str, Any]:
     """Return what ``gamecast bench joins --json`` prints.
 
     All servers are in this process; the manager has a process, and each kind a redis-server, of its own. Blocks for
@@ -98,7 +81,7 @@ def measure_joins(walk: Walk, kinds: Iterable[Kind], on_turn: Callable[[Kind, in
     for kind in kinds:
         with server_for(walk.servers) as server, managed(server.url) as manager:
             crowd = _Crowd(walk, kind, server.url, {"manager": manager, "redis": server.pid})
-            measured[kind] = asyncio.run(crowd.measure(on_turn))
+            measured[kind] = asyncio.run(crowd.measure(begin))
     return {"walk": asdict(walk), "kinds": measured, "versions": versions()}
 
 
@@ -114,29 +97,29 @@ class _Crowd:
         self._left = 0
         self._reached = walk.view
 
-    async def measure(self, on_turn: Callable[[Kind, int], None]) -> dict[str, Any]:
+    async def measure(self, begin: Callable[[str], None]) -> dict[str, Any]:
         """Let them walk; then publish in each region, and see who gets it."""
         walk = self._walk
         async with self._connected() as self._casts:
             if self._kind == "in place":
                 await self._casts[0].declare_overlaps(walk.pairs())
-            on_turn(self._kind, 0)
+            begin(f"{self._kind}: {walk.servers:,} servers join")
             starts = (cast.subscribe(*walk.regions_at(at, 0, walk.view)) for at, cast in enumerate(self._casts))
             await asyncio.gather(*starts)
-            turns: list[Turn] = []
+            turns: list[dict[str, Any]] = []
             latencies_ms: list[float] = []
             for number in range(walk.turns):
-                on_turn(self._kind, number + 1)
+                begin(f"{self._kind}: turn {number + 1} of {walk.turns}")
                 turns.append(await self._turn(latencies_ms))
             alone_ms = [await self._go(at) for at in range(min(ALONE, walk.servers))]
             lost, unexpected = await self._deliver()
         plan = await _plan(self._url)
         return {
-            "joins_per_s": median([turn.joins_per_s for turn in turns]),
-            "latency_ms": _percentiles(latencies_ms),
-            "alone_latency_ms": _percentiles(alone_ms),
-            "turns": [asdict(turn) for turn in turns],
-            "epochs": sum(turn.epochs for turn in turns),
+            "joins_per_s": median([turn["joins_per_s"] for turn in turns]),
+            "latency_ms": percentiles(latencies_ms),
+            "alone_latency_ms": percentiles(alone_ms),
+            "turns": turns,
+            "epochs": sum(turn["epochs"] for turn in turns),
             "atoms": len(plan.atoms),
             "lost": lost,
             "unexpected": unexpected,
@@ -150,12 +133,13 @@ class _Crowd:
                 shared = gamecast.share(self._url, subscribe_timeout_s=SUBSCRIBE_S_MAX)
                 connect = (await stack.enter_async_context(shared)).connect
             else:
-                connect = _to(self._url)
+                connect = partial(gamecast.connect, self._url, subscribe_timeout_s=SUBSCRIBE_S_MAX)
             casts = [connect(name=f"server-{at:04d}") for at in range(self._walk.servers)]
             await asyncio.gather(*(stack.enter_async_context(cast) for cast in casts))
             yield casts
 
-    async def _turn(self, latencies_ms: list[float]) -> Turn:
+    async def _turn(self, latencies_ms: list[float]) -> dict[str, Any]:
+        """Let all join at once. ``latency_ms``: of subscribe; ``cpu_ms``: a join, of the servers and each process."""
         epoch, began, cpu_s = (await _plan(self._url)).epoch, time.perf_counter(), self._cpu_s()
         mine_ms = await asyncio.gather(*map(self._go, range(len(self._casts))))
         seconds = time.perf_counter() - began
@@ -165,7 +149,14 @@ class _Crowd:
         self._left += self._walk.step if self._kind == "in place" else 0
         latencies_ms += mine_ms
         epochs = (await _plan(self._url)).epoch - epoch
-        return Turn(joins, seconds, epochs, _percentiles(mine_ms), cpu_ms)
+        return {
+            "joins": joins,
+            "seconds": seconds,
+            "epochs": epochs,
+            "latency_ms": percentiles(mine_ms),
+            "cpu_ms": cpu_ms,
+            "joins_per_s": joins / seconds,
+        }
 
     async def _go(self, server: int) -> float:
         """Have a server take its next step; return for how many ms it waited."""
@@ -206,13 +197,6 @@ class _Crowd:
         return {"servers": time.process_time(), **others}
 
 
-def _to(url: str) -> Callable[..., gamecast.Client]:
-    def connect(*, name: str) -> gamecast.Client:
-        return gamecast.connect(url, name=name, subscribe_timeout_s=SUBSCRIBE_S_MAX)
-
-    return connect
-
-
 async def _take(cast: gamecast.Client, got: Counter[str], events: int) -> None:
     async for batch in cast.batches():
         got.update(event.region for event in batch if isinstance(event, gamecast.Event))
@@ -230,20 +214,10 @@ async def _plan(url: str) -> Plan:
     return plan
 
 
-def _percentiles(latencies_ms: Sequence[float]) -> dict[str, float]:
-    ordered = sorted(latencies_ms)
-    return {"p50": percentile(ordered, 50), "p99": percentile(ordered, 99)}
-
-
 def report(result: Mapping[str, Any]) -> Group:
     """A table of 80 columns, and what the columns mean."""
     walk = Walk(**result["walk"])
-    table = Table(box=box.SIMPLE, padding=(0, 1, 0, 0))
-    table.add_column("\njoins", no_wrap=True)
-    for heading in _HEADINGS:
-        table.add_column(heading, justify="right", no_wrap=True)
-    for row in _rows(result):
-        table.add_row(*row)
+    table = table_of("\njoins", _HEADINGS, _rows(result))
     alone = "; ".join(
         f"{kind} p50 {figures['alone_latency_ms']['p50']:,.0f} ms, p99 {figures['alone_latency_ms']['p99']:,.0f} ms"
         for kind, figures in result["kinds"].items()

@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from rich import box
 from rich.console import Group
 from rich.table import Table
 
 from laboratory.bench.campaign import versions
 from laboratory.bench.cpu import cores_in_words, usable_cores
 from laboratory.bench.peers.peer import Peer
+from laboratory.bench.table import table_of
 from laboratory.bench.trial import run_trial
 from laboratory.bench.workload import Phases, World
 from laboratory.capacity.search import Bounds, Run, Search
@@ -112,11 +112,8 @@ def report(result: Mapping[str, Any], ours: str) -> Group:
     for knee in result["knees"]:
         where = knee["world"], knee["tick_hz"]
         if where not in tables:
-            title = f"{where[0]}, {where[1]} ticks/s"
-            table = tables[where] = Table(title=title, title_justify="left", box=box.SIMPLE, padding=(0, 1, 0, 0))
-            table.add_column("", no_wrap=True)
-            for heading in ("events\nper s", "p99\nms", "not at\nper s", "\nx"):
-                table.add_column(heading, justify="right")
+            headings = "events\nper s", "p99\nms", "not at\nper s", "\nx"
+            tables[where] = table_of("", headings, title=f"{where[0]}, {where[1]} ticks/s")
         ratio = times.get((knee["peer"], *where))
         tables[where].add_row(
             knee["peer"],

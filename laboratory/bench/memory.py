@@ -11,7 +11,6 @@ from typing import Any
 
 import orjson
 from redis import Redis
-from rich import box
 from rich.console import Group
 from rich.table import Table
 
@@ -19,6 +18,7 @@ from adapters.embedded.server import EmbeddedServer
 from adapters.redis.node import RedisNode
 from laboratory.bench.campaign import versions
 from laboratory.bench.crowd import World, measure_crowd
+from laboratory.bench.table import table_of
 from laboratory.bench.workload import payload_of
 from sequencing.delivery import Delivery
 from sequencing.frames import PublishedFrame, StampedFrame, encode_json_body
@@ -135,7 +135,7 @@ def report(result: Mapping[str, Any]) -> Group:
         "brackets, with what the C library keeps although it is free. Redis keys: when all\n"
         "have joined, before the events; what the regions take is not in a subscriber's."
     )
-    return Group(_table("frame of", _frame_rows(result), *_FRAME_HEADINGS), *_crowd_tables(crowd), flow, note)
+    return Group(table_of("\nframe of", _FRAME_HEADINGS, _frame_rows(result)), *_crowd_tables(crowd), flow, note)
 
 
 _FRAME_HEADINGS = ("events,\nbytes", "held by a\nsubscriber", "kept in\nRedis", "plain\nstream", "\nx")
@@ -164,7 +164,7 @@ def _crowd_tables(crowd: Mapping[str, Any]) -> Iterator[Table]:
         )
         for name, stage in stages.items()
     )
-    yield _table("all subscribers", rows, "\ns", "their processes\nMiB", "Redis\nMiB")
+    yield table_of("\nall subscribers", ("\ns", "their processes\nMiB", "Redis\nMiB"), rows)
     each, plain, ratio = crowd["a_subscriber"], crowd["a_plain_subscriber"], crowd["ratios"]
     rows_of_one = (
         (
@@ -175,16 +175,6 @@ def _crowd_tables(crowd: Mapping[str, Any]) -> Iterator[Table]:
         )
         for what, key in (("in its process", "process_bytes"), ("in Redis", "redis_bytes"))
     )
-    yield _table("a subscriber", rows_of_one, "\nKiB", "plain\nKiB", "\nx")
+    yield table_of("\na subscriber", ("\nKiB", "plain\nKiB", "\nx"), rows_of_one)
     keys = ((name, f"{size / 1024:,.0f}") for name, size in crowd["redis_bytes_by_key"].items())
-    yield _table("Redis keys", (*keys, ("a region, bytes", f"{crowd['a_region']['redis_bytes']:,.0f}")), "\nKiB")
-
-
-def _table(title: str, rows: Iterator[Sequence[str]] | Sequence[Sequence[str]], *headings: str) -> Table:
-    table = Table(box=box.SIMPLE, padding=(0, 1, 0, 0))
-    table.add_column(f"\n{title}", no_wrap=True)
-    for heading in headings:
-        table.add_column(heading, justify="right")
-    for row in rows:
-        table.add_row(*row)
-    return table
+    yield table_of("\nRedis keys", ["\nKiB"], (*keys, ("a region, bytes", f"{crowd['a_region']['redis_bytes']:,.0f}")))

@@ -7,15 +7,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from rich import box
 from rich.console import Group
 from rich.table import Table
 
-from laboratory.bench.campaign import CEILING, COST, MEASURES, Campaign, document
+from laboratory.bench.campaign import CEILING, COST, MEASURES, Campaign, document, values_of
 from laboratory.bench.cpu import PARTS, cores_in_words
 from laboratory.bench.figures import ratios
 from laboratory.bench.peers.path import PathPeer
 from laboratory.bench.stamps import measure_script, measure_stamps
+from laboratory.bench.table import table_of
 from laboratory.bench.workload import FAN_OUT, Phases
 
 
@@ -44,13 +44,8 @@ def measure_paths(
 
 
 def _to_one_node(paths: Mapping[str, Mapping[str, Any]], measure: str) -> dict[str, float]:
-    values = {length: _value(figures, measure) for length, figures in paths.items()}
+    values = values_of(paths, measure)
     return ratios(values, dict.fromkeys(values, values["1"]))
-
-
-def _value(figures: Mapping[str, Any], measure: str) -> float:
-    value: float = figures[measure]["all"] if measure == COST else figures[measure]
-    return value
 
 
 def _per_hop(one: Mapping[str, Any], figures: Mapping[str, Any], hops: int) -> dict[str, float]:
@@ -80,17 +75,17 @@ def report(result: Mapping[str, Any]) -> Group:
 
 
 def _tables(result: Mapping[str, Any]) -> Iterator[Table]:
-    yield _table("path", _speed_rows(result), "deliveries\nper s", "\nx", "p50\nms", "\nx", "p95\nms", "p99\nms", "\nx")
-    headings = ("pub\nµs", "server\nµs", "relay\nµs", "sub\nµs", "CPU µs\nan event", "\nx", "allows\nper s", "\nx")
-    yield _table("CPU", _cost_rows(result), *headings)
+    headings: Sequence[str]
+    headings = "deliveries\nper s", "\nx", "p50\nms", "\nx", "p95\nms", "p99\nms", "\nx"
+    yield table_of("\npath", headings, _speed_rows(result))
+    headings = "pub\nµs", "server\nµs", "relay\nµs", "sub\nµs", "CPU µs\nan event", "\nx", "allows\nper s", "\nx"
+    yield table_of("\nCPU", headings, _cost_rows(result))
     if len(result["paths"]) > 1:
-        yield _table("a hop adds", _hop_rows(result), "CPU µs\nan event", "p50\nms", "p99\nms")
-    lengths = sorted({cost["nodes"] for cost in result["stamps"]})
-    links = [f"on a link,\n{length} nodes" for length in lengths if length > 1]
-    yield _table(
-        "regions beside it, one node", _script_rows(result), "script\nµs", "its calls\nalone, µs", "stamp\nbytes"
-    )
-    yield _table("atoms passed", _stamp_rows(result), "stamp\nbytes", "frame bytes\nbut events", *links)
+        yield table_of("\na hop adds", ("CPU µs\nan event", "p50\nms", "p99\nms"), _hop_rows(result))
+    headings = "script\nµs", "its calls\nalone, µs", "stamp\nbytes"
+    yield table_of("\nregions beside it, one node", headings, _script_rows(result))
+    links = [f"on a link,\n{length} nodes" for length in sorted({cost["nodes"] for cost in result["stamps"]} - {1})]
+    yield table_of("\natoms passed", ("stamp\nbytes", "frame bytes\nbut events", *links), _stamp_rows(result))
 
 
 def _speed_rows(result: Mapping[str, Any]) -> Iterator[Sequence[str]]:
@@ -145,13 +140,3 @@ def _ratio(result: Mapping[str, Any], measure: str, length: str) -> str:
 
 def _path(length: str) -> str:
     return f"{length} node{'s' if length != '1' else ''}"
-
-
-def _table(title: str, rows: Iterator[Sequence[str]], *headings: str) -> Table:
-    table = Table(box=box.SIMPLE, padding=(0, 1, 0, 0))
-    table.add_column(f"\n{title}", no_wrap=True)
-    for heading in headings:
-        table.add_column(heading, justify="right")
-    for row in rows:
-        table.add_row(*row)
-    return table

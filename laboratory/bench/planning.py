@@ -7,15 +7,15 @@ while the stage ran, with what earlier stages have left behind.
 from __future__ import annotations
 
 import random
-import resource
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
+
+from laboratory.bench.cpu import maximum_bytes
 
 SIZES = (1_000, 10_000, 100_000, 1_000_000)
 SUBSCRIBERS_A_REGION = 10
@@ -51,22 +51,15 @@ class PlanningCost:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the figures for ``--json``."""
-        return {
-            "subscribers": self.subscribers,
-            "regions": self.regions,
-            "subscriptions": self.subscriptions,
-            "overlaps": self.overlaps,
-            "atoms": self.atoms,
-            "stages": {
-                stage: {"seconds": self.seconds[stage], "peak_mib": self.peak_mib[stage]} for stage in self.seconds
-            },
-            "join_us": self.join_us,
-            "leave_us": self.leave_us,
+        figures = asdict(self)
+        seconds, peak_mib = figures.pop("seconds"), figures.pop("peak_mib")
+        return figures | {
+            "stages": {stage: {"seconds": seconds[stage], "peak_mib": peak_mib[stage]} for stage in seconds}
         }
 
 
 def measure_planning(
-    subscribers_max: int, *, seed: int = 1, on_size: Callable[[int], None] = lambda _: None
+    subscribers_max: int, *, seed: int = 1, begin: Callable[[str], None] = lambda _: None
 ) -> list[PlanningCost]:
     """Measure every size up to the largest; blocks, for about a minute at 1,000,000 subscribers."""
     found = []
@@ -74,7 +67,7 @@ def measure_planning(
     with get_context("spawn").Pool(1, maxtasksperchild=1) as processes:
         for subscribers in SIZES:
             if subscribers <= subscribers_max:
-                on_size(subscribers)
+                begin(f"{subscribers:,} subscribers")
                 found.append(processes.apply(measure_size, (subscribers, seed)))
     return found
 
@@ -146,6 +139,5 @@ def _peak_bytes() -> int:
     try:
         status = Path("/proc/self/status").read_text()
     except OSError:
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        return peak if sys.platform == "darwin" else peak * 1024
+        return maximum_bytes()
     return 1024 * next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM:"))

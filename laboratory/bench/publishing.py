@@ -11,26 +11,24 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 from laboratory.bench.board import FAST, PACED, WARM_UP, Board
-from laboratory.bench.cpu import process_cpu_s
-from laboratory.bench.peers.peer import Peer, Publish
-from laboratory.bench.peers.site import Site
+from laboratory.bench.cpu import PARTS, process_cpu_s
+from laboratory.bench.peers.peer import Peer, Publish, Site
 from laboratory.bench.workload import PUBLISHERS, Phases, World, payload_of
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class PublishingReport:
-    """`late_ms`: how far the paced publishers were behind their schedule, the worst one; CPU in cores, fast phase.
+    """`schedule_late_ms`: how far the worst paced publisher was behind its schedule; CPU in cores, fast phase.
 
-    `paced_us`: microseconds of CPU that publishers, servers and relays spent on a paced event.
+    `paced_us`: publishers, servers and relays → microseconds of CPU that they spent on a paced event.
     """
 
-    fast_deliveries: int
-    fast_s: float
-    cpu_cores: float
+    deliveries_per_s: float
+    publishers_cpu_cores: float
     servers_cpu_cores: float
     relays_cpu_cores: float
-    late_ms: float
-    paced_us: tuple[float, ...]
+    schedule_late_ms: float
+    paced_us: dict[str, float]
 
 
 async def publish_phases(peer: Peer, site: Site, world: World, phases: Phases, board: Board) -> PublishingReport:
@@ -52,23 +50,17 @@ async def publish_phases(peer: Peer, site: Site, world: World, phases: Phases, b
         began_ns = time.monotonic_ns()
         await traffic.fast(phases.fast)
         fast_s = max(1, board.delivered_at_ns - began_ns) / 1e9
-        cpu_cores = [(used_s - earlier_s) / fast_s for used_s, earlier_s in zip(_used_s(site), before_s, strict=True)]
+        cpu_cores = [used_s / fast_s for used_s in _used_s(site, before_s)]
         delivered = board.delivered - delivered
 
         board.phase = PACED
         gc.collect()
         before_s = _used_s(site)
         late_s = await traffic.paced(phases.paced)
-        paced_s = [used_s - earlier_s for used_s, earlier_s in zip(_used_s(site), before_s, strict=True)]
-    return PublishingReport(
-        fast_deliveries=delivered,
-        fast_s=fast_s,
-        cpu_cores=cpu_cores[0],
-        servers_cpu_cores=cpu_cores[1],
-        relays_cpu_cores=cpu_cores[2],
-        late_ms=late_s * 1e3,
-        paced_us=tuple(used_s / len(phases.paced) * 1e6 for used_s in paced_s),
-    )
+        paced_s = _used_s(site, before_s)
+    own, servers, relays = cpu_cores
+    paced_us = {part: used_s / len(phases.paced) * 1e6 for part, used_s in zip(PARTS, paced_s, strict=False)}
+    return PublishingReport(delivered / fast_s, own, servers, relays, late_s * 1e3, paced_us)
 
 
 class _Traffic:
@@ -140,8 +132,10 @@ class _Traffic:
                 self._due = seen
 
 
-def _used_s(site: Site) -> tuple[float, float, float]:
-    return time.process_time(), process_cpu_s(site.servers), process_cpu_s(site.relays)
+def _used_s(site: Site, before_s: Sequence[float] = (0.0, 0.0, 0.0)) -> list[float]:
+    """Return the CPU seconds of publishers, servers and relays since they were ``before_s``."""
+    now_s = time.process_time(), process_cpu_s(site.servers), process_cpu_s(site.relays)
+    return [used_s - earlier_s for used_s, earlier_s in zip(now_s, before_s, strict=True)]
 
 
 _BATCH_EVENTS = 64  # a pipeline of 32 to 128 commands is where redis-py stops gaining

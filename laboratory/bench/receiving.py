@@ -15,11 +15,11 @@ from laboratory.bench.peers.peer import Deliver, Peer
 from laboratory.bench.workload import Payload, Phases, World
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ReceivingReport:
     """The deliveries of all phases, judged by the ids alone; the delays are those of the paced phase.
 
-    `cpu_cores`: in use in the fast phase; `paced_us`: microseconds of CPU that all spent on a paced event.
+    `subscribers_cpu_cores`: in use in the fast phase; `paced_us`: microseconds of CPU that all spent on a paced event.
     """
 
     expected: int
@@ -30,8 +30,8 @@ class ReceivingReport:
     p50_ms: float
     p95_ms: float
     p99_ms: float
-    cpu_cores: float
-    paced_us: float
+    subscribers_cpu_cores: float
+    paced_us: dict[str, float]
 
 
 async def receive_phases(
@@ -46,7 +46,7 @@ async def receive_phases(
                 peer.receive(
                     url,
                     name,
-                    [world.regions[region] for region in world.regions_of(index)],
+                    [world.regions[region] for region in world.members[index]],
                     recorders[index].deliver,
                     active[index].set,
                 )
@@ -74,8 +74,8 @@ async def receive_phases(
         p50_ms=percentile(delays_ms, 50),
         p95_ms=percentile(delays_ms, 95),
         p99_ms=percentile(delays_ms, 99),
-        cpu_cores=cpu_cores,
-        paced_us=paced_s / len(phases.paced) * 1e6,
+        subscribers_cpu_cores=cpu_cores,
+        paced_us={"subscribers": paced_s / len(phases.paced) * 1e6},
     )
 
 
@@ -88,7 +88,7 @@ def count_missing(orders: Sequence[Sequence[int]], world: World, region_of: Sequ
     for subscriber, order in enumerate(orders):
         delivered = set(order)
         duplicated += len(order) - len(delivered)
-        lost += sum(len(events_of[region] - delivered) for region in world.regions_of(subscriber))
+        lost += sum(len(events_of[region] - delivered) for region in world.members[subscriber])
     return lost, duplicated
 
 

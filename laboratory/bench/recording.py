@@ -2,58 +2,23 @@
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import pyarrow.parquet as pq
-from rich import box
 from rich.console import Group
-from rich.table import Table
 
 from analytics.session.runs import events_of
 from analytics.session.schema import EVENTS, PARTITION, TABLE_OF
 from laboratory.bench.campaign import CEILING, COST, MEASURES, Campaign, document
 from laboratory.bench.figures import median
 from laboratory.bench.peers.network import GamecastPeer
-from laboratory.bench.peers.peer import Deliver, Publish
-from laboratory.bench.peers.site import Site
-from laboratory.bench.workload import Phases, World
+from laboratory.bench.table import table_of
+from laboratory.bench.workload import Phases
 
 PLAIN, RECORDED = "not recorded", "recorded"
-
-
-@dataclass(frozen=True, slots=True)
-class RecordingPeer(GamecastPeer):
-    """All publishers and subscribers record into one session; those of a process share a recorder."""
-
-    name: str = RECORDED
-    directory: Path = Path()
-
-    @property
-    def session(self) -> Path:
-        """Of the trial that runs, or ran last."""
-        return self.directory / "session"
-
-    @contextmanager
-    def site(self, world: World) -> Iterator[Site]:
-        shutil.rmtree(self.session, ignore_errors=True)
-        with GamecastPeer.site(self, world) as site:
-            yield site
-
-    @asynccontextmanager
-    async def publisher(self, url: str, name: str) -> AsyncIterator[Publish]:
-        async with self._publisher(url, name, record=self.session) as publish:
-            yield publish
-
-    async def receive(
-        self, url: str, name: str, regions: Sequence[str], deliver: Deliver, active: Callable[[], None]
-    ) -> None:
-        await self._receive(url, name, regions, deliver, active, record=self.session)
 
 
 def measure_recording(
@@ -64,10 +29,11 @@ def measure_recording(
     ``size``: subscribers, and regions. Blocks for minutes; raises as `run_trial` does.
     """
     with TemporaryDirectory(prefix="gamecast-bench-") as directory:
-        peers = (GamecastPeer(PLAIN), RecordingPeer(RECORDED, directory=Path(directory)))
+        session = Path(directory) / "session"
+        peers = (GamecastPeer(PLAIN), GamecastPeer(RECORDED, session=session))
         campaign = Campaign(peers=peers, sizes=(size,), runs=runs, phases=phases)
         trials = campaign.run(begin)
-        kept = _kept(peers[1].session)
+        kept = _kept(session)
     measured = document(trials, campaign, RECORDED)
     figures = {name: measured["peers"][name][str(size)] for name in (PLAIN, RECORDED)}
     pairs = list(zip(trials[PLAIN][size], trials[RECORDED][size], strict=True))
@@ -101,10 +67,7 @@ def _kept(session: Path) -> dict[str, dict[str, int]]:
 
 def report(result: Mapping[str, Any]) -> Group:
     """A table of 80 columns, and what the columns mean."""
-    table = Table(box=box.SIMPLE, padding=(0, 1, 0, 0))
-    table.add_column("\n", no_wrap=True)
-    for heading in ("deliveries\nper s", "p50\nms", "p99\nms", "CPU µs a\ndelivery", "allows\nper s"):
-        table.add_column(heading, justify="right")
+    table = table_of("\n", ("deliveries\nper s", "p50\nms", "p99\nms", "CPU µs a\ndelivery", "allows\nper s"))
     for name, figures in result["figures"].items():
         numbers = (figures["p50_ms"], figures["p99_ms"], figures[COST]["all"])
         row = (f"{figures['deliveries_per_s']:,.0f}", *(f"{number:.2f}" for number in numbers))

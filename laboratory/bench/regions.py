@@ -4,25 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from multiprocessing.connection import Connection
-from typing import Any, Protocol
+from typing import Any
 
 import orjson
 from redis.asyncio import Redis
-from rich import box
 from rich.console import Group
-from rich.table import Table
 
 import gamecast
-from laboratory.bench.crowd import memory_of_this_process
-from laboratory.bench.figures import exponent, percentile
+from laboratory.bench.cpu import memory_of_this_process
+from laboratory.bench.figures import percentile
+from laboratory.bench.peers.redis_client import subscribe_to
 from laboratory.bench.surroundings import managed, server_for
+from laboratory.bench.table import growth_rows, table_of
 from laboratory.processes.worker import Worker
 
-SIZES = 30, 1_000, 10_000
 JOINS = 40
 LONE_EVENTS = 300
 LONE_EVERY_S = 0.002
@@ -31,47 +30,12 @@ MIB = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Growth:
-    """What one connection costs that has ``regions``. Times are medians."""
+class Peer:
+    """A connection that is measured: it subscribes, publishes an event, and waits for one."""
 
-    regions: int
-    subscribe_s: float
-    """For all regions at once."""
-    memory_mib: float
-    """By how much they let the process grow."""
-    join_ms: float
-    """For one more region."""
-    join_cpu_ms: float
-    """The CPU of its process for that."""
-    lone_ms: float
-    """From publishing a lone event to its delivery, both in this process."""
-
-
-class Peer(Protocol):
-    """A connection that is measured."""
-
-    async def subscribe(self, names: Sequence[str]) -> None:
-        """Subscribe; return when it is in effect."""
-
-    async def publish(self, name: str) -> None:
-        """Publish an event."""
-
-    async def next(self) -> None:
-        """Wait for an event."""
-
-
-class _Gamecast:
-    def __init__(self, cast: gamecast.Client, publisher: gamecast.Client) -> None:
-        self._cast, self._publisher = cast, publisher
-
-    async def subscribe(self, names: Sequence[str]) -> None:
-        await self._cast.subscribe(*names)
-
-    async def publish(self, name: str) -> None:
-        self._publisher.publish_nowait(name, {"n": 1})
-
-    async def next(self) -> None:
-        await anext(self._cast)
+    subscribe: Callable[[Sequence[str]], Awaitable[Any]]
+    publish: Callable[[str], Awaitable[Any]]
+    next: Callable[[], Awaitable[Any]]
 
 
 @asynccontextmanager
@@ -80,61 +44,47 @@ async def _gamecast(url: str) -> AsyncIterator[Peer]:
         gamecast.connect(url, name="server", subscribe_timeout_s=SUBSCRIBE_S_MAX) as cast,
         gamecast.connect(url, name="publisher") as publisher,
     ):
-        yield _Gamecast(cast, publisher)
 
+        async def publish(name: str) -> None:
+            publisher.publish_nowait(name, {"n": 1})
 
-class _PubSub:
-    def __init__(self, redis: Redis) -> None:
-        self._redis, self._pubsub = redis, redis.pubsub()
-
-    async def subscribe(self, names: Sequence[str]) -> None:
-        await self._pubsub.subscribe(*names)
-        for _ in names:
-            await self._pubsub.get_message(timeout=SUBSCRIBE_S_MAX)
-
-    async def publish(self, name: str) -> None:
-        await self._redis.publish(name, orjson.dumps({"n": 1}))
-
-    async def next(self) -> None:
-        message = await self._pubsub.get_message(ignore_subscribe_messages=True, timeout=SUBSCRIBE_S_MAX)
-        orjson.loads(message["data"])
+        yield Peer(lambda names: cast.subscribe(*names), publish, lambda: anext(cast))
 
 
 @asynccontextmanager
 async def _pubsub(url: str) -> AsyncIterator[Peer]:
     async with Redis.from_url(url) as redis:
-        yield _PubSub(redis)
+        pubsub = redis.pubsub()
+
+        async def take() -> None:
+            message = await pubsub.get_message(ignore_subscribe_messages=True, timeout=SUBSCRIBE_S_MAX)
+            orjson.loads(message["data"])
+
+        yield Peer(
+            lambda names: subscribe_to(pubsub, names), lambda name: redis.publish(name, orjson.dumps({"n": 1})), take
+        )
 
 
 PEERS: Mapping[str, Callable[[str], Any]] = {"gamecast": _gamecast, "pubsub": _pubsub}
 
 
-def measure_regions(sizes: Sequence[int], on_trial: Callable[[str, int], None]) -> dict[str, list[dict[str, Any]]]:
-    """Return peer → what `Growth` says of each size. The server, the manager and each connection have a process each.
+def measure_regions(sizes: Sequence[int], begin: Callable[[str], None]) -> dict[str, list[dict[str, float]]]:
+    """Return peer → `FIGURES` of each size; memory: by how much the process grows; a lone event: to its delivery.
+
+    The server, the manager and each connection have a process each.
 
     Blocks for about a minute. Raises `EmbeddedServerError` and `ProcessFailed`.
     """
-    found: dict[str, list[dict[str, Any]]] = {}
+    found: dict[str, list[dict[str, float]]] = {}
     for peer in PEERS:
         for size in sizes:
-            on_trial(peer, size)
-            with server_for(8) as server, managed(server.url):
-                found.setdefault(peer, []).append(asdict(_in_a_process(peer, server.url, size)))
+            begin(f"{peer}: {size:,}")
+            with server_for(8) as server, managed(server.url), Worker(_measure, peer, server.url, size) as worker:
+                found.setdefault(peer, []).append(worker.hear())
     return found
 
 
-def _in_a_process(peer: str, url: str, size: int) -> Growth:
-    with Worker(_measure_one, peer, url, size) as worker:
-        growth = worker.hear()
-    assert isinstance(growth, Growth)
-    return growth
-
-
-def _measure_one(peer: str, url: str, size: int, _: Connection) -> Growth:
-    return asyncio.run(_measure(peer, url, size))
-
-
-async def _measure(peer: str, url: str, size: int) -> Growth:
+async def _measure(peer: str, url: str, size: int, _: Connection) -> dict[str, float]:
     names = [f"region-{number:05d}" for number in range(size)]
     async with PEERS[peer](url) as cast:
         await cast.subscribe(["first"])  # what is loaded and connected with that is no cost of regions
@@ -156,10 +106,17 @@ async def _measure(peer: str, url: str, size: int) -> Growth:
             delays.append(time.perf_counter() - began)
     wall_s, cpu_s = (percentile(sorted(each), 50) for each in zip(*joins, strict=True))
     lone_s = percentile(sorted(delays), 50)
-    return Growth(size, subscribe_s, grown / MIB, wall_s * 1000, cpu_s * 1000, lone_s * 1000)
+    return {
+        "regions": size,
+        "subscribe_s": subscribe_s,
+        "memory_mib": grown / MIB,
+        "join_ms": wall_s * 1000,
+        "join_cpu_ms": cpu_s * 1000,
+        "lone_ms": lone_s * 1000,
+    }
 
 
-_FIGURES = {
+FIGURES = {
     "subscribe_s": "subscribe to all at once, s",
     "memory_mib": "memory of them, MiB",
     "join_ms": "one more join, ms",
@@ -171,18 +128,7 @@ _FIGURES = {
 def report(result: Mapping[str, Any]) -> Group:
     """A table of 80 columns, with the exponent e of the growth between the last two sizes: cost ~ regions^e."""
     sizes = [each["regions"] for each in next(iter(result.values()))]
-    table = Table(box=box.SIMPLE, padding=(0, 1, 0, 0))
-    table.add_column("p50, by regions", no_wrap=True)
-    for heading in ("", *(f"{size:,}" for size in sizes), "e"):
-        table.add_column(heading, justify="right")
-    for figure, words in _FIGURES.items():
-        for peer, growths in result.items():
-            table.add_row(
-                *_row(words if peer == next(iter(result)) else "", peer, [each[figure] for each in growths], sizes)
-            )
+    headings = "", *(f"{size:,}" for size in sizes), "e"
+    rows = growth_rows(result, FIGURES, sizes, lambda value: f"{value:,.2f}")
+    table = table_of("p50, by regions", headings, rows)
     return Group(table, "e: the exponent of the growth from the last but one size to the last: cost ~ regions^e.")
-
-
-def _row(words: str, peer: str, values: Sequence[float], sizes: Sequence[int]) -> Iterator[str]:
-    yield from (words, peer, *(f"{value:,.2f}" for value in values))
-    yield f"{exponent(values, sizes):.2f}"

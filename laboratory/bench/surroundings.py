@@ -62,11 +62,7 @@ def allow_connections(subscribers: int) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
-def _manage(url: str, nodes: int, _: Connection) -> None:
-    asyncio.run(_manage_for_ever(url, nodes))
-
-
-async def _manage_for_ever(url: str, nodes: int) -> None:
+async def _manage(url: str, nodes: int, _: Connection) -> None:
     network = RedisNetwork(url, ordering="acyclic", retention_events=Limits().retention_events)
     for number in range(1, nodes + 1):
         await network.register_node(f"n{number}", "")

@@ -1,8 +1,8 @@
-"""The bench's figures for a person."""
+"""The bench's figures for a person: tables of 80 columns."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from rich import box
@@ -11,6 +11,7 @@ from rich.table import Table
 
 from laboratory.bench.campaign import CEILING, COST, PACED_COST
 from laboratory.bench.cpu import cores_in_words
+from laboratory.bench.figures import exponent
 
 
 def report(document: Mapping[str, Any], ours: str) -> Group:
@@ -32,53 +33,61 @@ def report(document: Mapping[str, Any], ours: str) -> Group:
     return Group(*_tables(document, ours), note, *absent)
 
 
-def _tables(document: Mapping[str, Any], ours: str) -> Iterator[Table]:
-    for size in map(str, document["workload"]["sizes"]):
-        table = Table(
-            title=document["workload"]["worlds"][size],
-            title_justify="left",
-            box=box.SIMPLE,
-            padding=(0, 1, 0, 0),
-        )
-        table.add_column("", no_wrap=True)
-        for heading in ("deliveries\nper s", "\nx", "p50\nms", "\nx", "p99\nms", "\nx", "\nlost"):
-            table.add_column(heading, justify="right")
-        table.add_column("one\norder")
-        for peer in sorted(document["peers"], key=lambda peer: peer != ours):
-            table.add_row(*_row(document, peer, size), style="bold" if peer == ours else None)
-        yield table
-        yield _costs(document, ours, size)
-
-
-def _costs(document: Mapping[str, Any], ours: str, size: str) -> Table:
-    table = Table(box=box.SIMPLE, padding=(0, 1, 0, 0))
-    table.add_column("", no_wrap=True)
-    for heading in (
-        "pub\nµs",
-        "server\nµs",
-        "sub\nµs",
-        "CPU\nµs",
-        "\nx",
-        "allows\nper s",
-        "\nx",
-        "paced\nµs",
-        "\nx",
-    ):
+def table_of(
+    first: str, headings: Iterable[str], rows: Iterable[Iterable[str]] = (), *, title: str | None = None
+) -> Table:
+    """Return a table: the first column is text in one line, the others are figures."""
+    table = Table(title=title, title_justify="left", box=box.SIMPLE, padding=(0, 1, 0, 0))
+    table.add_column(first, no_wrap=True)
+    for heading in headings:
         table.add_column(heading, justify="right")
-    for peer in sorted(document["peers"], key=lambda peer: peer != ours):
-        figures = document["peers"][peer][size]
-        cost = figures[COST]
-        table.add_row(
-            peer,
-            *(f"{cost[part]:.2f}" for part in ("publishers", "servers", "subscribers", "all")),
-            _ratio(document, COST, peer, size),
-            f"{figures[CEILING]:,.0f}",
-            _ratio(document, CEILING, peer, size),
-            f"{figures[PACED_COST]['all']:,.0f}",
-            _ratio(document, PACED_COST, peer, size),
-            style="bold" if peer == ours else None,
-        )
+    for row in rows:
+        table.add_row(*row)
     return table
+
+
+def growth_rows(
+    result: Mapping[str, Sequence[Mapping[str, Any]]],
+    figures: Mapping[str, str],
+    sizes: Sequence[int],
+    shown: Callable[[float], str],
+) -> Iterator[Sequence[str]]:
+    """Yield each figure (key → words) of each peer: at each size, and the exponent of its growth."""
+    for figure, words in figures.items():
+        for place, (peer, growths) in enumerate(result.items()):
+            values = [each[figure] for each in growths]
+            yield ("" if place else words, peer, *map(shown, values), f"{exponent(values, sizes):.2f}")
+
+
+def short(value: float) -> str:
+    """Write a figure with two decimals if it is below 100, else with none."""
+    return f"{value:,.2f}" if value < 100 else f"{value:,.0f}"
+
+
+def _tables(document: Mapping[str, Any], ours: str) -> Iterator[Table]:
+    columns = "pub\nµs", "server\nµs", "sub\nµs", "CPU\nµs", "\nx", "allows\nper s", "\nx", "paced\nµs", "\nx"
+    for size in map(str, document["workload"]["sizes"]):
+        headings = "deliveries\nper s", "\nx", "p50\nms", "\nx", "p99\nms", "\nx", "\nlost"
+        speed, costs = table_of("", headings, title=document["workload"]["worlds"][size]), table_of("", columns)
+        speed.add_column("one\norder")
+        for peer in sorted(document["peers"], key=lambda peer: peer != ours):
+            style = "bold" if peer == ours else None
+            speed.add_row(*_row(document, peer, size), style=style)
+            costs.add_row(*_cost_row(document, peer, size), style=style)
+        yield from (speed, costs)
+
+
+def _cost_row(document: Mapping[str, Any], peer: str, size: str) -> list[str]:
+    figures = document["peers"][peer][size]
+    return [
+        peer,
+        *(f"{figures[COST][part]:.2f}" for part in ("publishers", "servers", "subscribers", "all")),
+        _ratio(document, COST, peer, size),
+        f"{figures[CEILING]:,.0f}",
+        _ratio(document, CEILING, peer, size),
+        f"{figures[PACED_COST]['all']:,.0f}",
+        _ratio(document, PACED_COST, peer, size),
+    ]
 
 
 def _ratio(document: Mapping[str, Any], measure: str, peer: str, size: str) -> str:
@@ -88,7 +97,6 @@ def _ratio(document: Mapping[str, Any], measure: str, peer: str, size: str) -> s
 
 def _row(document: Mapping[str, Any], peer: str, size: str) -> list[str]:
     figures = document["peers"][peer][size]
-
     broken = figures["pairs_out_of_order"]
     return [
         peer,

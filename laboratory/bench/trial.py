@@ -14,8 +14,7 @@ from typing import Any
 
 from laboratory.bench.board import Board
 from laboratory.bench.cpu import PARTS
-from laboratory.bench.peers.peer import Peer
-from laboratory.bench.peers.site import Site
+from laboratory.bench.peers.peer import Peer, Site
 from laboratory.bench.publishing import PublishingReport, publish_phases
 from laboratory.bench.receiving import ReceivingReport, receive_phases
 from laboratory.bench.workload import UVLOOP, Phases, World
@@ -23,28 +22,12 @@ from laboratory.processes.worker import Worker, spawn
 from sequencing.errors import ProcessFailed
 
 
-@dataclass(frozen=True, slots=True)
-class Trial:
+@dataclass(frozen=True)
+class Trial(ReceivingReport, PublishingReport):
     """`lost` and the like count over all phases; the CPU figures are cores in use during the fast phase.
 
     `paced_us`: part → microseconds of CPU that it spent on a paced event, for all who got it.
     """
-
-    deliveries_per_s: float
-    p50_ms: float
-    p95_ms: float
-    p99_ms: float
-    expected: int
-    lost: int
-    duplicated: int
-    sharing_pairs: int
-    pairs_out_of_order: int
-    publishers_cpu_cores: float
-    subscribers_cpu_cores: float
-    servers_cpu_cores: float
-    relays_cpu_cores: float
-    schedule_late_ms: float
-    paced_us: dict[str, float]
 
     @property
     def cpu_us_per_delivery(self) -> dict[str, float]:
@@ -63,23 +46,8 @@ def run_trial(peer: Peer, world: World, phases: Phases) -> Trial:
             published: PublishingReport = _expect("done", publishers, subscribers, lambda: board.delivered)
             board.request_stop()
             received: ReceivingReport = _expect("done", subscribers, publishers)
-    return Trial(
-        deliveries_per_s=published.fast_deliveries / published.fast_s,
-        p50_ms=received.p50_ms,
-        p95_ms=received.p95_ms,
-        p99_ms=received.p99_ms,
-        expected=received.expected,
-        lost=received.lost,
-        duplicated=received.duplicated,
-        sharing_pairs=received.sharing_pairs,
-        pairs_out_of_order=received.pairs_out_of_order,
-        publishers_cpu_cores=published.cpu_cores,
-        subscribers_cpu_cores=received.cpu_cores,
-        servers_cpu_cores=published.servers_cpu_cores,
-        relays_cpu_cores=published.relays_cpu_cores,
-        schedule_late_ms=published.late_ms,
-        paced_us=dict(zip(PARTS, (*published.paced_us, received.paced_us), strict=True)),
-    )
+    paced_us = published.paced_us | received.paced_us
+    return Trial(**{**vars(published), **vars(received), "paced_us": paced_us})
 
 
 def _receive(peer: Peer, site: Site, world: World, phases: Phases, board: Board, pipe: Connection) -> ReceivingReport:

@@ -9,22 +9,21 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, suppress
-from dataclasses import asdict, dataclass
 from multiprocessing.connection import Connection
 from typing import Any
 
 import orjson
 import redis
 from redis import asyncio as redis_asyncio
-from rich import box
 from rich.table import Table
 
 import gamecast
 from laboratory.bench.cpu import process_cpu_s
 from laboratory.bench.figures import percentile
 from laboratory.bench.surroundings import managed, server_for
+from laboratory.bench.table import short, table_of
 from laboratory.processes.worker import Worker
 
 WARM_UP_S = 1.5
@@ -33,19 +32,6 @@ ORDERED_HZ = 50
 
 PEERS = "gamecast", "PUBLISH each", "PUBLISH a tick", "nothing"
 """The last one sends only the ordered events."""
-
-
-@dataclass(frozen=True, slots=True)
-class Trial:
-    """What was measured of one peer. CPU is in microseconds for each update that was sent."""
-
-    sent_per_s: float
-    taken_per_s: float
-    redis_us: float
-    sender_us: float
-    reader_us: float
-    ordered_p50_ms: float
-    ordered_p99_ms: float
 
 
 Send = Callable[[int, list[tuple[str, Any]]], Awaitable[None]]
@@ -81,7 +67,7 @@ async def _senders(peer: str, url: str, servers: int) -> AsyncIterator[Send]:
         yield send
 
 
-async def _send(peer: str, url: str, servers: int, entities: int, hz: float, seconds: float) -> int:
+async def _send(peer: str, url: str, servers: int, entities: int, hz: float, seconds: float, _: Connection) -> int:
     """Move all entities at a pace; return how many updates that were."""
     sent, loop = 0, asyncio.get_running_loop()
     async with _senders(peer, url, servers) as send:
@@ -95,7 +81,7 @@ async def _send(peer: str, url: str, servers: int, entities: int, hz: float, sec
     return sent if peer != "nothing" else 0
 
 
-async def _read(peer: str, url: str, servers: int, seconds: float) -> tuple[int, list[float]]:
+async def _read(peer: str, url: str, servers: int, seconds: float, _: Connection) -> tuple[int, list[float]]:
     """Take for some seconds what comes; return how many updates, and the delays of the ordered events in ms."""
     delays: list[float] = []
     world: dict[tuple[str, str], Any] = {}
@@ -150,24 +136,23 @@ async def _read(peer: str, url: str, servers: int, seconds: float) -> tuple[int,
 
 
 def measure_updates(
-    servers: int, entities: int, hz: float, seconds: float, on_trial: Callable[[str], None]
-) -> dict[str, dict[str, Any]]:
-    """Return peer → what `Trial` says. Blocks; raises `EmbeddedServerError`."""
-    found: dict[str, dict[str, Any]] = {}
+    servers: int, entities: int, hz: float, seconds: float, begin: Callable[[str], None]
+) -> dict[str, dict[str, float]]:
+    """Return peer → `FIGURES`; CPU is for each update that was sent. Blocks; raises `EmbeddedServerError`."""
+    found: dict[str, dict[str, float]] = {}
     for peer in PEERS:
-        on_trial(peer)
+        begin(peer)
         with server_for(servers + 16) as server, managed(server.url, nodes=0):
-            found[peer] = asdict(_measure(peer, server.url, servers, entities, hz, seconds))
+            found[peer] = _measure(peer, server.url, servers, entities, hz, seconds)
     return found
 
 
-def _measure(peer: str, url: str, servers: int, entities: int, hz: float, seconds: float) -> Trial:
-    reading = peer, url, servers, seconds + 2 * WARM_UP_S
+def _measure(peer: str, url: str, servers: int, entities: int, hz: float, seconds: float) -> dict[str, float]:
     sending = peer, url, servers, entities, hz, seconds + WARM_UP_S
     with redis.Redis.from_url(url) as client, ExitStack() as workers:
-        reader = workers.enter_context(Worker(_carry_out, _read, reading))
+        reader = workers.enter_context(Worker(_read, peer, url, servers, seconds + 2 * WARM_UP_S))
         time.sleep(WARM_UP_S)
-        sender = workers.enter_context(Worker(_carry_out, _send, sending))
+        sender = workers.enter_context(Worker(_send, *sending))
         time.sleep(WARM_UP_S)
         server: Any = client.info("server")
         pids = [reader.pid, sender.pid, server["process_id"]]
@@ -179,26 +164,22 @@ def _measure(peer: str, url: str, servers: int, entities: int, hz: float, second
     sent_per_s = sent / (seconds + WARM_UP_S)
     each = 1e6 / (sent_per_s * took_s) if sent_per_s else 0.0
     ordered = sorted(delays[len(delays) // 4 :])
-    return Trial(
-        sent_per_s,
-        taken / (seconds + WARM_UP_S),
-        redis_s * each,
-        sender_s * each,
-        reader_s * each,
-        percentile(ordered, 50),
-        percentile(ordered, 99),
-    )
-
-
-def _carry_out(call: Callable[..., Coroutine[Any, Any, Any]], arguments: Sequence[Any], _: Connection) -> Any:
-    return asyncio.run(call(*arguments))
+    return {
+        "sent_per_s": sent_per_s,
+        "taken_per_s": taken / (seconds + WARM_UP_S),
+        "redis_us": redis_s * each,
+        "sender_us": sender_s * each,
+        "reader_us": reader_s * each,
+        "ordered_p50_ms": percentile(ordered, 50),
+        "ordered_p99_ms": percentile(ordered, 99),
+    }
 
 
 def _region(server: int) -> str:
     return f"zone:{server}:0"
 
 
-_FIGURES = {
+FIGURES = {
     "sent_per_s": "updates sent a second",
     "taken_per_s": "updates taken a second",
     "redis_us": "CPU of Redis, an update, us",
@@ -211,11 +192,5 @@ _FIGURES = {
 
 def updates_report(result: Mapping[str, Mapping[str, float]]) -> Table:
     """Return a table of 80 columns."""
-    table = Table(box=box.SIMPLE, padding=(0, 1, 0, 0))
-    table.add_column("")
-    for peer in result:
-        table.add_column(peer.replace(" ", "\n"), justify="right")
-    for figure, words in _FIGURES.items():
-        values = [each[figure] for each in result.values()]
-        table.add_row(words, *(f"{value:,.2f}" if value < 100 else f"{value:,.0f}" for value in values))
-    return table
+    rows = ((words, *(short(each[figure]) for each in result.values())) for figure, words in FIGURES.items())
+    return table_of("", (peer.replace(" ", "\n") for peer in result), rows)

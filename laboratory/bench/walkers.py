@@ -37,15 +37,15 @@ Cell = tuple[int, int]
 CELLS: Sequence[Cell] = [(x, y) for x in range(SIDE) for y in range(SIDE)]
 
 
-def measure_walkers(seconds: float, on_trial: Callable[[str, int], None]) -> dict[str, Any]:
+def measure_walkers(seconds: float, begin: Callable[[str], None]) -> dict[str, Any]:
     """Return the delays of live events in ms, of servers that walk for ``seconds`` in each trial, and of a replay."""
     walks: list[dict[str, Any]] = []
     for nodes, history in product((1, 3), (False, True)):
-        on_trial("nodes", nodes)
+        begin(f"nodes: {nodes}")
         walks.append({"nodes": nodes, "history": history, **asyncio.run(_walk(nodes, seconds, history=history))})
     replays: list[dict[str, Any]] = []
     for nodes, what in product((1, 3), BESIDE):
-        on_trial(what, nodes)
+        begin(f"{what}: {nodes}")
         replays.append({"nodes": nodes, "beside": what, **asyncio.run(_replay(nodes, what))})
     return {"walks": walks, "replays": replays}
 

@@ -40,9 +40,6 @@ class World:
     def subscribers(self) -> tuple[str, ...]:
         return tuple(f"server-{index:03d}" for index in range(len(self.members)))
 
-    def regions_of(self, subscriber: int) -> tuple[int, ...]:
-        return self.members[subscriber]
-
     def fan_out(self) -> tuple[int, ...]:
         """The number of subscribers of each region."""
         having = Counter(region for regions in self.members for region in regions)

@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from laboratory.bench.figures import median
+from laboratory.drawing import open_frame
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -132,8 +133,7 @@ def draw_knee(result: Mapping[str, Any], file: Path) -> None:
         axes.set_title("The knee: each dot a run, lines through medians", loc="left", fontweight="bold")
         axes.grid(visible=True, which="major", color="#e5e7eb", linewidth=0.7)
         axes.legend(frameon=False, loc="center left")
-        for side in ("top", "right"):
-            axes.spines[side].set_visible(False)
+        open_frame(axes)
         save(figure, file)
 
 

@@ -20,12 +20,8 @@ HOPELESS_S = 5.0
 """Publishers that are so far behind their schedule do not catch up: the rest of the run is left out, as lost."""
 
 
-def publish(task: Task, pipe: Connection) -> None:
+async def publish(task: Task, pipe: Connection) -> None:
     """Carry out runs, (rate, events, seed) each, until the pipe is closed."""
-    asyncio.run(_publish(task, pipe))
-
-
-async def _publish(task: Task, pipe: Connection) -> None:
     async with AsyncExitStack() as stack:
         casts = [
             await stack.enter_async_context(gamecast.connect(task.url, name=f"{task.name}-publisher-{number}"))

@@ -22,12 +22,8 @@ WARM_UP = 0.15
 STILL_S_MAX = 3.0
 
 
-def receive(task: Task, pipe: Connection) -> None:
+async def receive(task: Task, pipe: Connection) -> None:
     """Follow runs until the pipe is closed: ("begin", seed, events), then ("end", events published, seconds)."""
-    asyncio.run(_receive(task, pipe))
-
-
-async def _receive(task: Task, pipe: Connection) -> None:
     async with AsyncExitStack() as stack, asyncio.TaskGroup() as group:
         recorders = []
         for number, name in enumerate(task.world.subscribers):
@@ -35,7 +31,7 @@ async def _receive(task: Task, pipe: Connection) -> None:
             recorder = _Recorder(cast)
             recorders.append(recorder)
             recorder.task = group.create_task(recorder.follow())
-            await cast.subscribe(*(task.regions[at] for at in task.world.regions_of(number)))
+            await cast.subscribe(*(task.regions[at] for at in task.world.members[number]))
         pipe.send(("ready", None))
         hear = asyncio.get_running_loop().run_in_executor
         try:

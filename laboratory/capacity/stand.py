@@ -12,7 +12,7 @@ import secrets
 import time
 from collections.abc import Callable
 from multiprocessing.connection import Connection
-from typing import Self
+from typing import Any, Self
 
 import gamecast
 from adapters.redis.survey import survey
@@ -86,7 +86,7 @@ class Stand:
             cores=cores,
         )
 
-    def _start(self, work: Callable[..., None], task: object) -> Worker:
+    def _start(self, work: Callable[..., Any], task: object) -> Worker:
         child = Worker(work, task)
         self._children.append(child)
         return child
@@ -101,11 +101,7 @@ class Stand:
         return used
 
 
-def _serve(nodes: int, pipe: Connection) -> None:
-    asyncio.run(_serve_until_closed(nodes, pipe))
-
-
-async def _serve_until_closed(nodes: int, pipe: Connection) -> None:
+async def _serve(nodes: int, pipe: Connection) -> None:
     async with gamecast.connect(f"embedded://?nodes={nodes}", name=f"capacity-{os.getpid()}") as cast:
         servers = (await survey(cast.url)).nodes
         pipe.send(("ready", (cast.url, [node.server.pid for node in servers if node.server is not None])))

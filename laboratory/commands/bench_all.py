@@ -9,10 +9,9 @@ from typing import Any
 
 import click
 import orjson
-from rich.console import Console
 
 from gamecast.errors import ProcessFailed
-from laboratory.commands.bench_options import json_option, named
+from laboratory.commands.bench_options import json_option, named, show, trace_option
 from launcher.ending import BROKEN, DONE, INTERRUPTED
 
 TRIALS = ("--runs", "1", "--events", "2000", "--seconds", "0.3")
@@ -46,23 +45,14 @@ QUICKLY: dict[str, tuple[str, ...]] = {
 
 
 def _parts(_context: click.Context, _option: click.Parameter, names: str) -> tuple[str, ...]:
-    chosen = named(names)
-    for name in chosen:
-        if name not in PARTS:
-            raise click.BadParameter(f"there is no part {name!r}: choose from {', '.join(PARTS)}")
-    return chosen
+    return named(names, "part", PARTS)
 
 
 @click.command("all")
 @click.option(
     "--parts", default=",".join(PARTS), show_default=True, callback=_parts, help="What to measure, one after the other."
 )
-@click.option(
-    "--trace",
-    type=click.Path(path_type=Path),
-    metavar="PREFIX",
-    help="Prefix of the files of a recorded match; without it, a match is generated.",
-)
+@trace_option
 @click.option("--quick", is_flag=True, help="Run for a minute, to see that all works: the figures mean nothing.")
 @json_option
 @click.pass_context
@@ -98,11 +88,8 @@ def bench_all(
         measured[part] = orjson.loads(run.stdout)
         is_broken |= run.returncode == BROKEN
     goals = goals_of(measured)
-    if as_json:
-        document = {"goals": [goal.as_dict() for goal in goals], "parts": measured}
-        click.echo(orjson.dumps(document, option=orjson.OPT_INDENT_2))
-    else:
-        Console().print(report(goals))
+    document = {"goals": [goal.as_dict() for goal in goals], "parts": measured}
+    show(document, lambda _: report(goals), as_json=as_json)
     if is_broken:
         context.exit(BROKEN)
     if failed:

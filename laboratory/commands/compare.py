@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import csv
 import os
-from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 import orjson
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 
 from cli.outfiles import writing
+from laboratory.commands.progress import tracked
 from laboratory.comparison.claims import Claim, judge_claims, lessons
 from laboratory.comparison.page import write_page
 from laboratory.comparison.plots import figures
@@ -116,7 +115,7 @@ def compare(
         [int(number) for number in _numbers(groups, "--groups", least=1)],
         _numbers(rates, "--rates"),
     )
-    rows = list(_progress(run(chosen, cases, world, jobs), len(cases) * len(chosen)))
+    rows = list(tracked(run(chosen, cases, world, jobs), len(cases) * len(chosen), "protocols compared"))
     claims = judge_claims(rows)
     about = _about(world)
     if csv_file is not None:
@@ -174,13 +173,6 @@ def _numbers(text: str, option: str, *, least: float = 0.0) -> list[float]:
         what = f"numbers of {least:g} or more" if least else "positive numbers"
         raise UsageError(f"{option} takes {what}, not {text!r}")
     return numbers
-
-
-def _progress(rows: Iterable[Row], count: int) -> Iterator[Row]:
-    columns = TextColumn("protocols compared"), BarColumn(), MofNCompleteColumn()
-    console = Console(stderr=True)
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
-        yield from progress.track(rows, total=count)
 
 
 def _tell(rows: list[Row], claims: list[Claim]) -> None:

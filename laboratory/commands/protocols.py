@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Any
 
 import click
 import orjson
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from classic.protocols.catalogue import PROTOCOLS, find_protocol
 from classic.protocols.process import Guarantee
+from laboratory.commands.progress import tracked
 from laboratory.processes.pool import mapped
 from laboratory.protocols.run import judge_protocol, nearest_wrong_claim, refute
 from launcher.ending import BROKEN
@@ -57,7 +56,9 @@ def protocols(
     chunks = [(name, numbers[at : at + CHUNK]) for name in chosen for at in range(0, len(numbers), CHUNK)]
     began_s = time.monotonic()
     reports = {name: _empty(name, claim) for name in chosen}
-    for name, part in _progress(mapped(partial(_judge_chunk, claim=claim), chunks, jobs=jobs), len(chunks)):
+    for name, part in tracked(
+        mapped(partial(_judge_chunk, claim=claim), chunks, jobs=jobs), len(chunks), "batches of worlds checked"
+    ):
         for key, value in part.items():
             reports[name][key] += value
     if claim is None and seed is None:
@@ -120,13 +121,6 @@ def _refutation(name: str) -> dict[str, Any] | None:
         return None
     number, found = next(refute(protocol, claim, seeds=REFUTED_WITHIN_SEEDS), (None, None))
     return {"claim": claim, "seed": number, "what": found.text if found else None}
-
-
-def _progress(parts: Iterable[tuple[str, Part]], count: int) -> Iterator[tuple[str, Part]]:
-    columns = TextColumn("batches of worlds checked"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
-    console = Console(stderr=True)
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
-        yield from progress.track(parts, total=count)
 
 
 def _tell(summary: dict[str, Any], reports: dict[str, Any]) -> None:

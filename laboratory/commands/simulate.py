@@ -5,15 +5,14 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
 from dataclasses import asdict, replace
 from typing import Any, TypeVar
 
 import click
 import orjson
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from laboratory.commands.progress import tracked
 from laboratory.commands.protocols import protocols
 from laboratory.commands.simulate_paper import paper
 from laboratory.commands.simulate_placement import placement
@@ -73,7 +72,7 @@ def faults_command(
     numbers = [seed] if seed is not None else list(range(first, first + seeds))
     scenarios = [_scenario(number, ordering, scenario) for number in numbers]
     began_s, began_cpu_s = time.monotonic(), os.times()
-    outcomes = list(_progress(mapped(run_faults, scenarios, jobs=jobs, chunk=CHUNK), len(scenarios), "worlds run"))
+    outcomes = list(tracked(mapped(run_faults, scenarios, jobs=jobs, chunk=CHUNK), len(scenarios), "worlds run"))
     seconds = time.monotonic() - began_s
     after = os.times()
     cpu_s = sum(after[:4]) - sum(began_cpu_s[:4])
@@ -126,7 +125,7 @@ def sessions_command(count: int, first: int, nodes: int, causal: bool, jobs: int
     Exit status: 0, or 1 if a promise was broken, 2 for wrong use.
     """
     drawn = worlds(first, count, nodes=nodes, ordering="causal" if causal else "acyclic")
-    seen = list(_progress(mapped(run_sessions, drawn, jobs=jobs, chunk=CHUNK), len(drawn), "worlds run"))
+    seen = list(tracked(mapped(run_sessions, drawn, jobs=jobs, chunk=CHUNK), len(drawn), "worlds run"))
     failed = [each for each in seen if each.wrong]
     totals = {
         what: sum(getattr(each, what) for each in seen)
@@ -177,7 +176,7 @@ def servers_command(count: int, first: int, seed: int | None, jobs: int, as_json
     drawn = [ShippedWorld.of(number) for number in numbers]
     began_s = time.monotonic()
     seen = list(
-        _progress(mapped(run_shipped, drawn, jobs=jobs, chunk=CHUNK, is_repeatable=True), len(drawn), "worlds run")
+        tracked(mapped(run_shipped, drawn, jobs=jobs, chunk=CHUNK, is_repeatable=True), len(drawn), "worlds run")
     )
     failed = [each for each in seen if each.violations]
     judged = [each.judgement for each in seen if each.judgement is not None]
@@ -245,13 +244,6 @@ def _scenario(seed: int, ordering: str | None, changes: str | None) -> Scenario:
         except (ValueError, TypeError) as error:
             raise click.UsageError(f"--scenario does not describe a scenario: {error}") from error
     return scenario
-
-
-def _progress(outcomes: Iterable[Seen], count: int, what: str) -> Iterator[Seen]:
-    columns = TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
-    console = Console(stderr=True)
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
-        yield from progress.track(outcomes, total=count)
 
 
 def _replay(outcome: Outcome) -> str:

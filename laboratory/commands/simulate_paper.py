@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 import orjson
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from cli.outfiles import writing
+from laboratory.commands.progress import tracked
 from laboratory.commands.tables import table_of, wide_console
 from laboratory.processes.pool import mapped
 
@@ -112,12 +111,12 @@ def paper(
     from laboratory.paper.summary import document, tables
 
     if plots is not None:
-        from laboratory.paper.drawing import require_matplotlib
+        from laboratory.drawing import require_matplotlib
 
         require_matplotlib()
     experiment = Experiment(nodes, subscribers, clusters, largest, groups, objective)
     seeds = range(first, first + runs)
-    found = [one for several in _progress(_runs(experiment, seeds, jobs), runs) for one in several]
+    found = [one for several in tracked(_runs(experiment, seeds, jobs), runs, "networks placed") for one in several]
     summary = document(found, seeds, subscribers=subscribers)
     if csv_directory is not None or plots is not None:
         curves = {
@@ -140,13 +139,6 @@ def _runs(experiment: Any, seeds: range, jobs: int) -> Iterator[list[Run]]:
     from laboratory.paper.experiment import run
 
     return mapped(partial(run, experiment), seeds, jobs=jobs)
-
-
-def _progress(found: Iterable[list[Run]], count: int) -> Iterator[list[Run]]:
-    columns = TextColumn("networks placed"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
-    console = Console(stderr=True)
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
-        yield from progress.track(found, total=count)
 
 
 def _made(directory: Path) -> Path:

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 
 import click
 import orjson
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from laboratory.commands.progress import progress_bar
 from laboratory.commands.tables import table_of, wide_console
 from laboratory.processes.pool import mapped
 
@@ -85,7 +84,7 @@ def placement(
         read_match(trace)  # report its errors before the work begins
     work = [(topology, name, seed) for topology in topologies.values() for name in names for seed in seeds]
     by_file: dict[str, list[Compared]] = {file: [] for file in topologies}
-    with _progress(len(work)) as progress:
+    with progress_bar("placed", shown=bool(work)) as progress:
         found = iter(progress.track(mapped(_compare, work, jobs=jobs), total=len(work)))
         for file, several in by_file.items():
             for name in names:
@@ -125,13 +124,6 @@ def placement(
 def _is_matrix(file: Path) -> bool:
     plain = file.name.removesuffix(".gz")
     return plain.endswith(".csv") and not plain.endswith("_edges.csv")
-
-
-def _progress(count: int) -> Progress:
-    """Return a bar for so many placements; on a terminal only. What its console prints stands above it, or alone."""
-    console = Console(stderr=True)
-    columns = TextColumn("placed"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
-    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal or not count)
 
 
 def _compare(job: Job) -> Compared:

@@ -167,7 +167,7 @@ def scale(
     from laboratory.scale.figures import measured
 
     if plots is not None:
-        from laboratory.scale.drawing import require_matplotlib
+        from laboratory.drawing import require_matplotlib
 
         require_matplotlib()
     specs = list(_specs(cells, servers, players, gather, walked, handover, speed, events, seed))

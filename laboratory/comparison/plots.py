@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from io import StringIO
 from typing import TYPE_CHECKING, Any
 
+from laboratory.drawing import open_frame
 from placement.planning.picture import quiet_style
 from sequencing.extras import require
 
@@ -122,8 +123,7 @@ def _panel(axes: Axes, rows: Sequence[Row], varied: str, metric: str, label: str
     axes.set_xlabel(VARIED[varied])
     axes.grid(axis="y", color="#e6e6e6", linewidth=0.7)
     axes.set_axisbelow(True)
-    for side in ("top", "right"):
-        axes.spines[side].set_visible(False)
+    open_frame(axes)
 
 
 def as_svg(figure: Figure) -> str:

@@ -43,7 +43,6 @@ class Workload:
     ``between``: processes × processes, the same delays; ``members`` and ``rates``: processes × groups, events/s.
     """
 
-    name: str
     setup: Setup
     delay_ms: Mapping[tuple[str, str], float]
     publications: tuple[tuple[float, str, str], ...]
@@ -80,7 +79,6 @@ def draw_workload(
     seed: int,
     kind: Kind = "correlated",
     topology: Topology | None = None,
-    name: str = "",
 ) -> Workload:
     """Draw places, groups, and publishing at random times.
 
@@ -112,7 +110,7 @@ def draw_workload(
                 break
             publications.append((at_ms, process, called[int(random.choice(len(called), p=own / total))]))
     setup = Setup(names, who, tree=_spanning_tree(names, delay))
-    return Workload(name, setup, delay, tuple(sorted(publications)), between, members, rates, seed)
+    return Workload(setup, delay, tuple(sorted(publications)), between, members, rates, seed)
 
 
 @lru_cache(maxsize=2)

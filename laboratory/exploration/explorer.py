@@ -118,14 +118,14 @@ class Exploration:
     end_states: list[State] = field(default_factory=list)
 
 
-def explore(world: Explorable, *, states_max: int = STATES_MAX, offenders_max: int = 1) -> Exploration:
-    """Go through all states of a world, breadth first, until ``offenders_max`` ends were found that break a promise."""
+def explore(world: Explorable, *, states_max: int = STATES_MAX) -> Exploration:
+    """Go through all states of a world, breadth first, until an end was found that breaks a promise."""
     began = perf_counter()
     found = Exploration()
     start = world.start()
     came_from: dict[State, tuple[State, Label] | None] = {start: None}
     agenda = deque([start])
-    while agenda and len(came_from) <= states_max and len(found.offenders) < offenders_max:
+    while agenda and len(came_from) <= states_max and not found.offenders:
         state = agenda.popleft()
         moved = False
         for label, after in _moves(world, state, came_from):

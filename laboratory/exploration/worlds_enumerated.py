@@ -17,9 +17,6 @@ from sequencing.plan import Atom, AtomId, Ordering, Plan
 Members = Mapping[str, tuple[str, ...]]
 Walk = tuple[str, ...]
 
-LINE_NODES_MAX = 3
-"""Trees of up to three nodes are lines; with more, there would be others."""
-
 EVENTS = "xyzuvw"
 
 
@@ -61,10 +58,6 @@ def together(plans: Iterable[Plan], *sets: str) -> Iterator[Plan]:
     for plan in plans:
         if all(len({plan.paths[region][0] for region in regions}) == 1 for regions in sets):
             yield replace(plan, joint=frozenset(map(set_name, sets)))
-
-
-def _sets_of(members: Members) -> Mapping[str, frozenset[str]]:
-    return {name: frozenset(regions) for name, regions in members.items()}
 
 
 def sound_plans(members: Members, ordering: Ordering, nodes: int) -> Iterator[Plan]:

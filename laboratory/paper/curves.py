@@ -50,12 +50,12 @@ def by_groups(seeds: range, *, subscribers: int, largest: float) -> Curve:
     return _curve(seeds, GROUPS_SHOWN, drawn)
 
 
-def by_occupancy(seeds: range, *, subscribers: int, groups: int = OCCUPANCY_GROUPS) -> Curve:
+def by_occupancy(seeds: range, *, subscribers: int) -> Curve:
     """Return the curve of Figure 4: the paper's heuristic if each subscriber is in each group with one probability."""
 
     def drawn(seed: int, occupancy: float) -> BoolArray:
         random = np.random.default_rng([seed, round(1000 * occupancy)])
-        return occupied(subscribers, groups, random, occupancy=occupancy)
+        return occupied(subscribers, OCCUPANCY_GROUPS, random, occupancy=occupancy)
 
     return _curve(seeds, OCCUPANCIES_SHOWN, drawn)
 

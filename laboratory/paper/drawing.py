@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from laboratory.drawing import plain, require_matplotlib
 from laboratory.paper.curves import OCCUPANCY_GROUPS, Curve
 from laboratory.paper.experiment import Run
 from laboratory.paper.summary import pooled
 from laboratory.placing.baselines import vector_bytes
 from placement.planning.picture import draw_all
-from sequencing.extras import require
+from placement.topology import IntArray
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -64,11 +65,6 @@ LEVELLING, PEAK, ALONE = 20, 0.15, 0.9
 CLAIM = "#666666"
 
 
-def require_matplotlib() -> None:
-    """Raise `ExtraMissing` unless matplotlib is installed."""
-    require("plots", "--plots")
-
-
 def draw(runs: Sequence[Run], curves: Mapping[str, Curve], subscribers: int, directory: Path) -> list[Path]:
     """Draw all figures into a directory and return the files. Raises `UsageError` if one cannot be written."""
     require_matplotlib()
@@ -101,19 +97,13 @@ def _stretch(figure: Figure, runs: Sequence[Run]) -> None:
                 label=LABELS[scheme],
             )
         if (claimed := CLAIMED_WORST.get(groups)) is not None:
-            axes.axvline(claimed, color=CLAIM, linewidth=1, linestyle=":")
-            axes.annotate(
-                f"the paper's worst: {claimed:g}",
-                (claimed, 0.06 if claimed < STRETCH_SHOWN_MAX / 2 else 0.66),
-                xytext=(4 if claimed < STRETCH_SHOWN_MAX / 2 else -4, 0),
-                textcoords="offset points",
-                ha="left" if claimed < STRETCH_SHOWN_MAX / 2 else "right",
-                color=CLAIM,
-            )
+            is_left = claimed < STRETCH_SHOWN_MAX / 2
+            where = (4, "left") if is_left else (-4, "right")
+            _claim(axes, claimed, f"the paper's worst: {claimed:g}", 0.06 if is_left else 0.66, where, va="baseline")
         axes.set_title(f"{groups} groups", loc="left", fontsize=10)
         axes.set_xlim(1, STRETCH_SHOWN_MAX)
         axes.set_ylim(0, 1.02)
-        _plain(axes)
+        plain(axes)
     for axes in list(grid.flat)[len(numbers) :]:
         axes.set_visible(False)
     seeds = len({run.seed for run in runs})
@@ -130,41 +120,21 @@ def _nodes(figure: Figure, runs: Sequence[Run], curve: Curve, subscribers: int) 
     axes = _single(
         figure, f"Sequencing nodes by the number of groups, {subscribers} subscribers (Lumezanu 2006, Figure 3)"
     )
-    low, high = np.percentile(curve.nodes, [10, 90], axis=0)
-    axes.errorbar(
+    _spread(
+        axes,
         curve.at,
-        curve.mean,
-        yerr=[curve.mean - low, high - curve.mean],
+        curve.nodes.T,
         color=COLOURS["paper"],
         linestyle="--",
         marker="s",
         markersize=4,
-        capsize=3,
         label=f"{LABELS['paper']}: mean, 10th to 90th percentile of {len(curve.nodes)} runs",
     )
     numbers = sorted({run.groups for run in runs})
     ours = [[run.schemes["ours"].nodes for run in runs if run.groups == groups] for groups in numbers]
-    means = np.array([np.mean(one) for one in ours])
-    low, high = np.array([np.percentile(one, [10, 90]) for one in ours]).T
-    axes.errorbar(
-        numbers,
-        means,
-        yerr=[np.maximum(means - low, 0), np.maximum(high - means, 0)],
-        color=COLOURS["ours"],
-        marker="o",
-        capsize=3,
-        label=f"{LABELS['ours']}: the same",
-    )
-    axes.axvline(LEVELLING, color=CLAIM, linewidth=1, linestyle=":")
+    _spread(axes, numbers, ours, color=COLOURS["ours"], marker="o", label=f"{LABELS['ours']}: the same")
     top = 1.35 * float(np.percentile(curve.nodes, 90, axis=0).max())
-    axes.annotate(
-        f"the paper: slower growth\nbeyond {LEVELLING} groups",
-        (LEVELLING, 0.78 * top),
-        xytext=(6, 0),
-        textcoords="offset points",
-        color=CLAIM,
-        va="top",
-    )
+    _claim(axes, LEVELLING, f"the paper: slower growth\nbeyond {LEVELLING} groups", 0.78 * top, (6, "left"))
     axes.set_xlabel("groups")
     axes.set_ylabel("sequencing nodes with an atom")
     axes.set_xlim(0, max(curve.at) * 1.03)
@@ -193,21 +163,8 @@ def _occupancy(figure: Figure, curve: Curve, subscribers: int) -> None:
     right.set_ylabel("double overlaps", color=COLOURS["ours"])
     right.set_ylim(0, 1.45 * float(curve.overlaps.mean(axis=0).max()))
     right.spines["top"].set_visible(False)
-    for at, text, place in (
-        (PEAK, f"the paper: most nodes\nat {PEAK}", "right"),
-        (ALONE, "one node\nabove 0.9", "left"),
-    ):
-        axes.axvline(at, color=CLAIM, linewidth=1, linestyle=":")
-        offset = 5 if place == "right" else -5
-        axes.annotate(
-            text,
-            (at, 0.86 * top),
-            xytext=(offset, 0),
-            textcoords="offset points",
-            ha="left" if place == "right" else "right",
-            va="top",
-            color=CLAIM,
-        )
+    _claim(axes, PEAK, f"the paper: most nodes\nat {PEAK}", 0.86 * top, (5, "left"))
+    _claim(axes, ALONE, "one node\nabove 0.9", 0.86 * top, (-5, "right"))
     axes.legend(handles=[nodes, overlaps], loc="upper center", ncols=2, frameon=False)
 
 
@@ -220,17 +177,14 @@ def _load(figure: Figure, runs: Sequence[Run]) -> None:
             values = [
                 [getattr(run.schemes[scheme], what) for run in runs if run.groups == groups] for groups in numbers
             ]
-            means = np.array([np.mean(one) for one in values])
-            low, high = np.array([np.percentile(one, [10, 90]) for one in values]).T
-            axes.errorbar(
+            _spread(
+                axes,
                 places + shift + (-0.05 if filled else 0.05),
-                means,
-                yerr=[np.maximum(means - low, 0), np.maximum(high - means, 0)],
+                values,
                 color=COLOURS[scheme],
                 marker=MARKS[scheme],
                 markerfacecolor=COLOURS[scheme] if filled else "white",
                 linestyle="none",
-                capsize=3,
                 label=f"{LABELS[scheme]}: {'gets a number there' if filled else 'passes'}",
             )
     cliques = [float(np.mean([run.clique for run in runs if run.groups == groups])) for groups in numbers]
@@ -276,15 +230,24 @@ def _stamps(figure: Figure, runs: Sequence[Run], subscribers: int) -> None:
     axes.legend(loc="upper left", frameon=False)
 
 
+def _spread(axes: Axes, at: Any, values: Sequence[Any] | IntArray, **style: Any) -> None:
+    """Draw the mean of the values at each place, and their 10th to 90th percentile."""
+    means = np.array([np.mean(one) for one in values])
+    low, high = np.array([np.percentile(one, [10, 90]) for one in values]).T
+    axes.errorbar(at, means, yerr=[np.maximum(means - low, 0), np.maximum(high - means, 0)], capsize=3, **style)
+
+
+def _claim(axes: Axes, at: float, text: str, height: float, where: tuple[int, str], va: str = "top") -> None:
+    """Draw what the paper says of a place; ``where``: the distance of the text in points, and its side at the line."""
+    axes.axvline(at, color=CLAIM, linewidth=1, linestyle=":")
+    offset, side = where
+    place: dict[str, Any] = {"textcoords": "offset points", "ha": side, "va": va}
+    axes.annotate(text, (at, height), (offset, 0), color=CLAIM, **place)
+
+
 def _single(figure: Figure, title: str) -> Axes:
     figure.set_size_inches(7.2, 4.4)
     axes = figure.subplots()
     axes.set_title(title, loc="left", fontsize=10)
-    _plain(axes)
+    plain(axes)
     return axes
-
-
-def _plain(axes: Axes) -> None:
-    for side in ("top", "right"):
-        axes.spines[side].set_visible(False)
-    axes.grid(alpha=0.25, linewidth=0.6)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from multiprocessing import get_context, parent_process
 from multiprocessing.connection import Connection, wait
@@ -19,6 +20,8 @@ spawn = get_context("spawn")
 
 class Worker:
     """``work(*task, pipe)`` runs in a process of its own, which ends with this one. A context manager, which kills it.
+
+    If it returns a coroutine, an event loop of that process runs it.
 
     What the work sends, (word, what) each, is heard in order; then comes ("done", what it returned), or ("failed", a
     line) for an error.
@@ -85,6 +88,20 @@ class Worker:
         self.end()
 
 
+def ask(workers: Sequence[Worker], requests: Sequence[tuple[Any, ...]]) -> list[Any]:
+    """Send each worker a request for `serve`; return the answers. Raises `ProcessFailed`."""
+    for worker, request in zip(workers, requests, strict=True):
+        worker.say(request)
+    return [worker.hear() for worker in workers]
+
+
+async def serve(part: object, pipe: Connection) -> None:
+    """Carry out requests until killed: (name of an async method of ``part``, arguments)."""
+    while True:
+        what, *arguments = await asyncio.to_thread(pipe.recv)
+        pipe.send(("answer", await getattr(part, what)(*arguments)))
+
+
 def end_with_parent() -> None:
     """End this process when the one that started it has, however that went.
 
@@ -104,7 +121,8 @@ def _wait_for_parent() -> None:
 def _run(work: Callable[..., Any], task: tuple[Any, ...], pipe: Connection) -> None:
     end_with_parent()
     try:
-        last = "done", work(*task, pipe)
+        done = work(*task, pipe)
+        last = "done", asyncio.run(done) if asyncio.iscoroutine(done) else done
     except (BrokenPipeError, ConnectionResetError, EOFError) as error:
         last = "failed", f"{type(error).__name__}: {error}"  # the parent needs no more, and is not there to hear it
     except BaseException as error:  # noqa: BLE001 - the parent waits for any error

@@ -66,12 +66,10 @@ def judge_protocol(
     return Outcome(world, record, found, run.packets)
 
 
-def refute(
-    protocol: type[Process], guarantee: Guarantee, *, seeds: int, dropping: Iterable[Assumption] = ()
-) -> Iterator[tuple[int, Violation]]:
+def refute(protocol: type[Process], guarantee: Guarantee, *, seeds: int) -> Iterator[tuple[int, Violation]]:
     """Yield the seeds below a number that break a guarantee, each with its first violation."""
     for seed in range(seeds):
-        outcome = judge_protocol(protocol, seed, guarantees=[guarantee], dropping=dropping)
+        outcome = judge_protocol(protocol, seed, guarantees=[guarantee])
         if outcome.violations:
             yield seed, outcome.violations[0]
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from laboratory.drawing import plain, require_matplotlib
 from laboratory.scale.figures import JOINS_MANAGER, JOINS_ONE_PROCESS, JOINS_REDIS, PlanCost, WorldFigures
 from placement.planning.picture import draw_all
-from sequencing.extras import require
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -23,11 +23,6 @@ STYLE: Mapping[str, tuple[str, str]] = {
 }
 """Okabe and Ito's colours, which the colour-blind tell apart, and marks."""
 LIMIT = "#444444"
-
-
-def require_matplotlib() -> None:
-    """Raise `ExtraMissing` unless matplotlib is installed."""
-    require("plots", "--plots")
 
 
 def draw(found: Sequence[WorldFigures], directory: Path) -> list[Path]:
@@ -72,18 +67,7 @@ def _by_nodes(
                 nodes = [plan.nodes for plan in one.plans]
                 axes.plot(nodes, list(map(value, one.plans)), color=colour, marker=mark, label=one.spec.gather)
         if limit is not None:
-            axes.axhline(limit, color=LIMIT, linestyle="--", linewidth=1)
-        if limit is not None and axes is panels[0]:
-            axes.annotate(
-                "all that a node has",
-                (0.98, limit),
-                xycoords=("axes fraction", "data"),
-                xytext=(0, -10),
-                textcoords="offset points",
-                color=LIMIT,
-                ha="right",
-                zorder=0,
-            )
+            _limit(axes, limit, "all that a node has" if axes is panels[0] else "", (0.98, -10), ha="right", zorder=0)
         axes.set_title("{:,} regions, {:,} servers,\n{:,} players".format(*size), loc="left", fontsize=9)
         _logarithmic(axes)
         axes.set_xscale("log", base=2)
@@ -102,15 +86,7 @@ def _joins(figure: Figure, found: Sequence[WorldFigures]) -> None:
         (JOINS_REDIS, "one control Redis"),
         (JOINS_MANAGER, "one manager"),
     ):
-        axes.axhline(limit, color=LIMIT, linestyle="--", linewidth=1)
-        axes.annotate(
-            f"{what}: {limit:,.0f}/s",
-            (0.02, limit),
-            xycoords=("axes fraction", "data"),
-            xytext=(0, 3),
-            textcoords="offset points",
-            color=LIMIT,
-        )
+        _limit(axes, limit, f"{what}: {limit:,.0f}/s", (0.02, 3))
     axes.set_ylabel("joins/s that walking causes")
     axes.legend(frameon=False, loc="lower right")
 
@@ -146,12 +122,20 @@ def _walked(figure: Figure, found: Sequence[WorldFigures]) -> None:
                 label = gather if hand == "never" else f"{gather}, handed over"
                 dashes = "-" if hand == "never" else ":"
                 axes.plot(minutes, list(map(value, of)), dashes, color=colour, marker=mark, label=label)
-        _plain(axes)
+        plain(axes)
         axes.set_yscale("log")
         axes.set_xlabel("minutes since players were assigned by place")
         axes.set_ylabel(what)
         axes.set_ylim(axes.get_ylim()[0] / 3, None)
         axes.legend(frameon=False, fontsize=8, ncols=2, loc="lower center")
+
+
+def _limit(axes: Axes, limit: float, text: str, where: tuple[float, float], **style: Any) -> None:
+    """Draw a limit and what it is; ``where``: the text's part of the width, and its points above the line."""
+    axes.axhline(limit, color=LIMIT, linestyle="--", linewidth=1)
+    across, above = where
+    place: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points"}
+    axes.annotate(text, (across, limit), (0, above), color=LIMIT, **place, **style)
 
 
 def _lines(axes: Axes, found: Sequence[WorldFigures], value: Callable[[WorldFigures], float]) -> None:
@@ -166,10 +150,4 @@ def _lines(axes: Axes, found: Sequence[WorldFigures], value: Callable[[WorldFigu
 def _logarithmic(axes: Axes) -> None:
     axes.set_xscale("log")
     axes.set_yscale("log")
-    _plain(axes)
-
-
-def _plain(axes: Axes) -> None:
-    for side in ("top", "right"):
-        axes.spines[side].set_visible(False)
-    axes.grid(alpha=0.25, linewidth=0.6)
+    plain(axes)

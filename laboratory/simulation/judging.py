@@ -84,7 +84,9 @@ def unordered(records: Iterable[Record]) -> list[str]:
             continue
         for name, regions in record.members.items():
             if not can_follow_all(plan, regions):
-                return [f"plan: {plan.epoch}-{plan.version} counts {name} for {sorted(regions)}, and does not order them"]
+                return [
+                    f"plan: {plan.epoch}-{plan.version} counts {name} for {sorted(regions)}, and does not order them"
+                ]
     return []
 
 

@@ -29,7 +29,7 @@ PAUSE_S = 0.004
 
 @dataclass(frozen=True, slots=True)
 class SessionWorld:
-    """``url``: of an existing network; if empty, the network is in memory, with ``nodes`` nodes.
+    """A network in memory, with ``nodes`` nodes.
 
     With causal ordering, publishers subscribe to the regions that they publish to, and are judged with the others. So
     all events delivered to one before it published must precede the published event for every subscriber.
@@ -37,7 +37,6 @@ class SessionWorld:
 
     seed: int
     nodes: int = 1
-    url: str = ""
     ordering: Ordering = "acyclic"
 
 
@@ -95,7 +94,7 @@ class _Life:
     def __init__(self, world: SessionWorld) -> None:
         self.random = Random(world.seed)
         self.ordering: Ordering = world.ordering
-        self.url = world.url or f"memory://sessions-{world.seed}?nodes={world.nodes}"
+        self.url = f"memory://sessions-{world.seed}?nodes={world.nodes}"
         self.regions = [f"w{world.seed}-{name}" for name in "abcdefgh"[: self.random.randint(2, 8)]]
         self.published: dict[str, list[str]] = {region: [] for region in self.regions}
         self.servers: list[_Server] = []
@@ -268,11 +267,9 @@ def run_sessions(world: SessionWorld) -> SessionsSeen:
     )
 
 
-def worlds(
-    first: int, count: int, *, nodes: int, url: str = "", ordering: Ordering = "acyclic"
-) -> Sequence[SessionWorld]:
+def worlds(first: int, count: int, *, nodes: int, ordering: Ordering = "acyclic") -> Sequence[SessionWorld]:
     """Return the worlds of these seeds."""
-    return [SessionWorld(seed, nodes, url, ordering) for seed in range(first, first + count)]
+    return [SessionWorld(seed, nodes, ordering) for seed in range(first, first + count)]
 
 
 def _place_of(position: str) -> tuple[int, int]:

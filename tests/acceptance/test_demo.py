@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partialmethod
@@ -12,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
 
 import adapters.planning
 import demo.replay
@@ -28,7 +25,8 @@ from launcher.ending import WRONG_USE
 from placement.planner import make_plan
 from sequencing.delivery import Delivery
 from sequencing.plan import Plan
-from tests.patience import besides_waiting, scaled
+from tests.commands import call, gamecast_command
+from tests.patience import besides_waiting
 from tests.shared_data import BLACK_GOLD, needs_shared_data
 
 KEYS = {
@@ -36,17 +34,6 @@ KEYS = {
     *("inversions", "cycles", "publisher_order_violations", "events_per_s", "deliveries_per_s", "plain"),
 }
 BROKEN = "lost", "duplicated", "inversions", "cycles", "publisher_order_violations"
-
-
-def gamecast_command(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    """Run the command in a process of its own."""
-    command = [sys.executable, "-m", "gamecast", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=scaled(100))
-
-
-def call(*arguments: str | Path) -> Result:
-    """Run the command in this process, where a test can break it."""
-    return CliRunner().invoke(cli, [*map(str, arguments)], auto_envvar_prefix="GAMECAST")
 
 
 @needs_shared_data

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
 
 import demo.replay
 import sequencing.subscriber
-from cli.main import cli
 from demo.match.hosting import build_workload
 from demo.match.skirmish import generate_skirmish
 from gamecast.client.incoming import Incoming
@@ -22,21 +18,11 @@ from gamecast.event import Item
 from sequencing.delivery import Delivery
 from sequencing.ready import Missing, Ready
 from sequencing.subscriber import Subscriber
-from tests.patience import besides_waiting, scaled
+from tests.commands import call, gamecast_command
+from tests.patience import besides_waiting
 from tests.shared_data import BLACK_GOLD, needs_shared_data
 
 BROKEN = "lost", "duplicated", "unexpected", "inversions", "cycles", "publisher_order_violations"
-
-
-def gamecast_command(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    """Run the command in a process of its own."""
-    command = [sys.executable, "-m", "gamecast", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=scaled(115))
-
-
-def call(*arguments: str | Path) -> Result:
-    """Run the command in this process, where a test can break it."""
-    return CliRunner().invoke(cli, [*map(str, arguments)], auto_envvar_prefix="GAMECAST")
 
 
 def check_figures(report: dict[str, Any], nodes: int = 3) -> None:

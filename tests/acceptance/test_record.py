@@ -13,25 +13,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
 
 pytest.importorskip("pyarrow")
 
 import gamecast
 from adapters.redis.survey import survey
 from analytics.session.schema import TABLE_OF
-from cli.main import cli
 from gamecast.recording.deliverylog import read_delivery_logs
 from gamecast.recording.reading import SessionReader
 from launcher.ending import CANNOT_TELL
+from tests.commands import call
 from tests.patience import besides_waiting, patience, scaled
 
 COMMAND = [sys.executable, "-m", "gamecast"]
 GONE = "redis://127.0.0.1:1"
-
-
-def call(*arguments: str | Path) -> Result:
-    return CliRunner().invoke(cli, [*map(str, arguments)], auto_envvar_prefix="GAMECAST")
 
 
 def rows(directory: Path, table: str) -> list[dict[str, Any]]:

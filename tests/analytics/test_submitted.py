@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from analytics.session.synthetic import FAULTS, World, write_session
 from cli.main import cli
-from laboratory.bench.analytics_cluster import cluster
+from tests.analytics.spark_cluster import cluster
 from tests.integration.spark_session import needs_spark
 from tests.patience import scaled
 

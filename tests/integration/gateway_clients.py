@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from io import StringIO
+from pathlib import Path
 from typing import Annotated, Any, Self
 
 import aiohttp
@@ -24,7 +26,7 @@ from gateway.refusal import Code
 from gateway.replaycache import RedisReplayCache
 from gateway.serving import serving
 from gateway.settings import GatewayLimits, GatewaySettings, IPNetwork
-from gateway.tokens import KeySource
+from gateway.tokens import Keys, KeySource, mint
 from sequencing.plan import Ordering
 from tests.patience import patience
 
@@ -95,6 +97,23 @@ async def running_gateway(
     )
     async with serving(application, tls) as url:
         yield Running(url, application, audit)
+
+
+@asynccontextmanager
+async def listening(application: web.Application, held: socket.socket | None = None) -> AsyncIterator[str]:
+    """Serve an application that is not a gateway; ``held``: at this socket."""
+    runner = web.AppRunner(application, shutdown_timeout=0.1)
+    await runner.setup()
+    await (web.SockSite(runner, held) if held else web.TCPSite(runner, "127.0.0.1", 0)).start()
+    try:
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}"
+    finally:
+        await runner.cleanup()
+
+
+def minted(keys_file: Path, subject: str = "alice", **claims: Any) -> str:
+    """Return a token, for all regions if the claims do not say for which."""
+    return mint(Keys.read(keys_file).signer(), subject=subject, **{"read": ["**"], "write": ["**"]} | claims)
 
 
 SERVER_MESSAGE: TypeAdapter[Any] = TypeAdapter(Annotated[schema.ServerMessage, Field(discriminator="type")])

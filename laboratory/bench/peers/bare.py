@@ -18,8 +18,7 @@ import orjson
 
 from adapters.redis.places import connection_to
 from adapters.redis.wire import Wire
-from laboratory.bench.peers.peer import Deliver, Publish
-from laboratory.bench.peers.site import OnRedis
+from laboratory.bench.peers.peer import Active, Deliver, OnRedis, Publish
 from laboratory.bench.workload import Payload
 from sequencing.errors import GamecastError
 
@@ -75,9 +74,7 @@ class BarePeer(OnRedis):
             wire.close()
             await connection.disconnect(nowait=True)
 
-    async def receive(
-        self, url: str, name: str, regions: Sequence[str], deliver: Deliver, active: Callable[[], None]
-    ) -> None:
+    async def receive(self, url: str, name: str, regions: Sequence[str], deliver: Deliver, active: Active) -> None:
         connection = connection_to(url)
         await connection.connect()
         reader = _Reader(deliver, len(regions), active)

@@ -8,7 +8,7 @@ positions on top of batching.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -16,9 +16,8 @@ from typing import Any
 import orjson
 from redis.asyncio import Redis
 
-from laboratory.bench.peers.peer import Deliver, Publish
+from laboratory.bench.peers.peer import Active, Deliver, OnRedis, Publish
 from laboratory.bench.peers.redis_client import redis_client
-from laboratory.bench.peers.site import OnRedis
 from laboratory.bench.peers.streams import BLOCK_MS, STREAM_LENGTH
 from laboratory.bench.workload import Payload
 
@@ -48,9 +47,7 @@ class BatchedStreamsPeer(OnRedis):
             yield publish
             await batches.sent()
 
-    async def receive(
-        self, url: str, name: str, regions: Sequence[str], deliver: Deliver, active: Callable[[], None]
-    ) -> None:
+    async def receive(self, url: str, name: str, regions: Sequence[str], deliver: Deliver, active: Active) -> None:
         async with redis_client(url, name) as redis:
             cursors: dict[Any, Any] = dict.fromkeys((region.encode() for region in regions), b"0")
             active()

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any
 
-from laboratory.bench.peers.peer import Deliver, Publish
-from laboratory.bench.peers.site import OnRedis
+from laboratory.bench.peers.peer import Active, Deliver, OnRedis, Publish
 from laboratory.bench.workload import Payload
 
 EVENT, PROBE = "game.event", "game.probe"
@@ -41,9 +40,7 @@ class ChannelLayerPeer(OnRedis):
         finally:
             await layer.flush()
 
-    async def receive(
-        self, url: str, name: str, regions: Sequence[str], deliver: Deliver, active: Callable[[], None]
-    ) -> None:
+    async def receive(self, url: str, name: str, regions: Sequence[str], deliver: Deliver, active: Active) -> None:
         layer = _layer(url)
         try:
             channel = await layer.new_channel()

@@ -11,7 +11,7 @@ import socket
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -22,8 +22,7 @@ import orjson
 
 from adapters.embedded.ports import free_port
 from adapters.embedded.watchdog import Watchdog
-from laboratory.bench.peers.peer import Deliver, Publish
-from laboratory.bench.peers.site import Site
+from laboratory.bench.peers.peer import Active, Deliver, Publish, Site
 from laboratory.bench.peers.streams import STREAM_LENGTH
 from laboratory.bench.workload import Payload, World
 from sequencing.errors import EmbeddedServerError
@@ -81,9 +80,7 @@ class JetStreamPeer:
 
             yield publish
 
-    async def receive(
-        self, url: str, name: str, regions: Sequence[str], deliver: Deliver, active: Callable[[], None]
-    ) -> None:
+    async def receive(self, url: str, name: str, regions: Sequence[str], deliver: Deliver, active: Active) -> None:
         async def on_message(message: Any) -> None:
             deliver(orjson.loads(message.data))
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,8 +16,7 @@ import gamecast
 from adapters.embedded.replicated import online_replicas
 from adapters.embedded.server import EmbeddedServer
 from adapters.urls import with_replicas
-from laboratory.bench.peers.peer import Deliver, Publish
-from laboratory.bench.peers.site import OnRedis, Site
+from laboratory.bench.peers.peer import Active, Deliver, OnRedis, Publish, Site
 from laboratory.bench.workload import Payload, World
 from sequencing.errors import EmbeddedServerError
 
@@ -36,9 +36,13 @@ class GamecastPeer(OnRedis):
     """How many replicas the server has. Receipts and deliveries wait for all of them."""
     shares: bool = field(default=False, kw_only=True)
     """Whether all subscribers, which are in one process, share their sockets."""
+    session: Path | None = field(default=None, kw_only=True)
+    """Where all record, from the beginning of each trial; those of a process share a recorder."""
 
     @contextmanager
     def site(self, world: World) -> Iterator[Site]:
+        if self.session is not None:
+            shutil.rmtree(self.session, ignore_errors=True)
         with ExitStack() as stack:
             master = stack.enter_context(EmbeddedServer(settings=QUICK))
             following = QUICK | {"replicaof": f"127.0.0.1 {urlsplit(master.url).port}"}
@@ -49,12 +53,7 @@ class GamecastPeer(OnRedis):
 
     @asynccontextmanager
     async def publisher(self, url: str, name: str) -> AsyncIterator[Publish]:
-        async with self._publisher(url, name) as publish:
-            yield publish
-
-    @asynccontextmanager
-    async def _publisher(self, url: str, name: str, *, record: Path | None = None) -> AsyncIterator[Publish]:
-        async with gamecast.connect(url, name=name, record=record) as cast:
+        async with gamecast.connect(url, name=name, record=self.session) as cast:
             in_flight: deque[asyncio.Future[list[gamecast.Receipt]]] = deque()
 
             async def publish(events: Sequence[tuple[str, Payload]]) -> None:
@@ -66,23 +65,9 @@ class GamecastPeer(OnRedis):
             yield publish
             await asyncio.gather(*in_flight)
 
-    async def receive(
-        self, url: str, name: str, regions: Sequence[str], deliver: Deliver, active: Callable[[], None]
-    ) -> None:
-        await self._receive(url, name, regions, deliver, active)
-
-    async def _receive(
-        self,
-        url: str,
-        name: str,
-        regions: Sequence[str],
-        deliver: Deliver,
-        active: Callable[[], None],
-        *,
-        record: Path | None = None,
-    ) -> None:
+    async def receive(self, url: str, name: str, regions: Sequence[str], deliver: Deliver, active: Active) -> None:
         connection = (await _shared(url)).connect(name=name) if self.shares else None
-        async with connection or gamecast.connect(url, name=name, record=record) as cast:
+        async with connection or gamecast.connect(url, name=name, record=self.session) as cast:
             await cast.subscribe(*regions)
             active()
             kind = gamecast.Event

@@ -13,7 +13,7 @@ from adapters.embedded.server import EmbeddedServers
 from adapters.redis.leadercontrol import LeaderControl
 from adapters.redis.relays import RedisRelays
 from laboratory.bench.peers.network import GamecastPeer
-from laboratory.bench.peers.site import Site
+from laboratory.bench.peers.peer import Site
 from laboratory.bench.workload import World
 from laboratory.processes.worker import Worker
 from sequencing.conditions import require_sound
@@ -45,7 +45,7 @@ def membership_of(world: World) -> Membership:
     """Return what the subscribers of a world will have."""
     regions = world.regions
     return Membership.of(
-        {name: [regions[at] for at in world.regions_of(index)] for index, name in enumerate(world.subscribers)}
+        {name: [regions[at] for at in world.members[index]] for index, name in enumerate(world.subscribers)}
     )
 
 
@@ -78,10 +78,6 @@ async def announce(control_url: str, plan: Plan) -> None:
         await control.close()
 
 
-def _relay(control_url: str, source: str, _: Connection) -> None:
-    asyncio.run(_relay_for_ever(control_url, source))
-
-
-async def _relay_for_ever(control_url: str, source: str) -> None:
+async def _relay(control_url: str, source: str, _: Connection) -> None:
     RedisRelays(control_url, frozenset({source})).start()
     await asyncio.Event().wait()

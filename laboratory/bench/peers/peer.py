@@ -1,14 +1,26 @@
-"""The interface of a peer of the bench: publish batches, and call back on every delivery."""
+"""The interface of a peer of the bench: publish batches, and call back on every delivery; and its servers."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from typing import Protocol
 
-from laboratory.bench.peers.site import Site
+from adapters.embedded.server import EmbeddedServer
 from laboratory.bench.workload import Payload, World
 
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """``servers``, ``relays``: process ids, by which their CPU is counted; relays stand between servers."""
+
+    url: str
+    servers: tuple[int, ...]
+    relays: tuple[int, ...] = ()
+
+
+Active = Callable[[], None]
 Deliver = Callable[[Payload], None]
 Publish = Callable[[Sequence[tuple[str, Payload]]], Awaitable[None]]
 
@@ -32,7 +44,19 @@ class Peer(Protocol):
         """Return a publisher; it yields a function that takes (region, payload) pairs, and returns when it can take
         more."""
 
-    async def receive(
-        self, url: str, name: str, regions: Sequence[str], deliver: Deliver, active: Callable[[], None]
-    ) -> None:
+    async def receive(self, url: str, name: str, regions: Sequence[str], deliver: Deliver, active: Active) -> None:
         """Delivers to one subscriber until cancelled; calls `active` once nothing published from then on is missed."""
+
+
+class OnRedis:
+    """Peers that take one private redis-server, which keeps nothing on disk; raises `EmbeddedServerError`."""
+
+    __slots__ = ()
+
+    def missing(self) -> str | None:
+        return None
+
+    @contextmanager
+    def site(self, world: World) -> Iterator[Site]:
+        with EmbeddedServer() as server:
+            yield Site(server.url, (server.pid,))

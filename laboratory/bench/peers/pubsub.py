@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 import orjson
 
-from laboratory.bench.peers.peer import Deliver, Publish
+from laboratory.bench.peers.peer import Active, Deliver, OnRedis, Publish
 from laboratory.bench.peers.redis_client import redis_client
-from laboratory.bench.peers.site import OnRedis
 from laboratory.bench.workload import Payload
 
 
@@ -34,9 +33,7 @@ class PubSubPeer(OnRedis):
 
             yield publish
 
-    async def receive(
-        self, url: str, name: str, regions: Sequence[str], deliver: Deliver, active: Callable[[], None]
-    ) -> None:
+    async def receive(self, url: str, name: str, regions: Sequence[str], deliver: Deliver, active: Active) -> None:
         async with redis_client(url, name) as redis, redis.pubsub() as channels:
             await channels.subscribe(*regions)
             waiting_for = len(regions)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import orjson
 
-from laboratory.bench.peers.peer import Deliver, Publish
+from laboratory.bench.peers.peer import Active, Deliver, OnRedis, Publish
 from laboratory.bench.peers.redis_client import redis_client
-from laboratory.bench.peers.site import OnRedis
 from laboratory.bench.peers.streams import BLOCK_MS, READ_COUNT, STREAM_LENGTH
 from laboratory.bench.workload import Payload
 
@@ -40,9 +39,7 @@ class SingleStreamPeer(OnRedis):
 
             yield publish
 
-    async def receive(
-        self, url: str, name: str, regions: Sequence[str], deliver: Deliver, active: Callable[[], None]
-    ) -> None:
+    async def receive(self, url: str, name: str, regions: Sequence[str], deliver: Deliver, active: Active) -> None:
         own = frozenset(region.encode() for region in regions)
         async with redis_client(url, name) as redis:
             cursor = b"0"

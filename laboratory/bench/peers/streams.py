@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import orjson
 
-from laboratory.bench.peers.peer import Deliver, Publish
+from laboratory.bench.peers.peer import Active, Deliver, OnRedis, Publish
 from laboratory.bench.peers.redis_client import redis_client
-from laboratory.bench.peers.site import OnRedis
 from laboratory.bench.workload import Payload
 
 BLOCK_MS = 1_000
@@ -39,9 +38,7 @@ class StreamsPeer(OnRedis):
 
             yield publish
 
-    async def receive(
-        self, url: str, name: str, regions: Sequence[str], deliver: Deliver, active: Callable[[], None]
-    ) -> None:
+    async def receive(self, url: str, name: str, regions: Sequence[str], deliver: Deliver, active: Active) -> None:
         async with redis_client(url, name) as redis:
             cursors: dict[Any, Any] = dict.fromkeys((region.encode() for region in regions), b"0")
             active()

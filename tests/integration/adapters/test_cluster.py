@@ -25,7 +25,6 @@ from adapters.redis.connection import RedisConnection
 from adapters.redis.controlkeys import ControlKeys
 from adapters.redis.node import RedisNode
 from adapters.redis.places import places_of
-from adapters.redis.relays import RedisRelays
 from adapters.urls import redacted
 from sequencing.frames import PublishedFrame
 from sequencing.keyspace import NodeKeys
@@ -33,9 +32,10 @@ from sequencing.node import Answer, Verdict
 from sequencing.plan import Plan
 from sequencing.record import Record
 from tests.events import take
-from tests.integration.adapters.test_manager_live import REGIONS, Leaders, Turns, in_turn, judged, register, rest, roam
+from tests.integration.adapters.test_manager_live import REGIONS, Leaders, Turns, in_turn, judged, rest, roam
 from tests.integration.gamecast.test_faults import casts_on, publish_and_check
 from tests.integration.live_player import Live, LivePlayer, LiveRelays, stopped
+from tests.integration.networks import register, relaying
 from tests.integration.node_processes import end, start_node
 from tests.patience import Deadline, patience, scaled
 
@@ -191,12 +191,8 @@ async def cluster() -> AsyncIterator[Cluster]:
 async def nodes_in(cluster: Cluster) -> AsyncIterator[None]:
     """Three nodes in a cluster, which lose nothing, and their relays."""
     await register(cluster.url, dict.fromkeys(NODES, cluster.url))
-    relays = RedisRelays(cluster.url)
-    relays.start()
-    try:
+    async with relaying(cluster.url):
         yield
-    finally:
-        await relays.stop()
 
 
 async def test_nodes_in_a_cluster_are_on_several_masters_and_order_is_one(cluster: Cluster) -> None:

@@ -30,7 +30,7 @@ from adapters.redis.users import ROLES
 from cli.main import main
 from gamecast import Client, Event, Receipt
 from sequencing.record import Record, Request
-from tests.patience import Deadline, besides_waiting, patience, scaled
+from tests.patience import Deadline, besides_waiting, patience, scaled, until
 
 COMMAND = [sys.executable, "-m", "gamecast"]
 
@@ -104,12 +104,6 @@ def mode_of(file: str) -> int | None:
         return Path(file).stat().st_mode & 0o777
     except FileNotFoundError:
         return None
-
-
-async def until(holds: Callable[[], object], seconds: float = 10.0) -> None:
-    async with patience(seconds):
-        while not holds():  # noqa: ASYNC110 - other processes set no event
-            await asyncio.sleep(0.01)
 
 
 async def seen_when(url: str, holds: Callable[[NetworkState], bool]) -> NetworkState:
@@ -338,8 +332,7 @@ async def test_a_node_whose_server_is_still_loading_is_not_taken_for_one_that_ma
                 pipeline.set(f"other:{number}", os.urandom(100))
             pipeline.execute()
             client.bgrewriteaof()
-            while client.info("persistence")["aof_rewrite_in_progress"]:  # noqa: ASYNC110 - a fork that Redis waits for
-                await asyncio.sleep(0.01)
+            await until(lambda: not client.info("persistence")["aof_rewrite_in_progress"])
         server.kill()
         restarting = asyncio.create_task(server.restart_async())
         info: dict[str, Any] = {}

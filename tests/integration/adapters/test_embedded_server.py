@@ -11,8 +11,7 @@ import socket
 import stat
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
@@ -24,7 +23,7 @@ from adapters.embedded import server as embedded
 from adapters.embedded.binary import find_redis_server
 from adapters.embedded.server import EmbeddedServer, EmbeddedServers
 from sequencing.errors import EmbeddedServerError, UsageError
-from tests.patience import Deadline, scaled
+from tests.patience import scaled, wait_until
 
 MUTE_SERVER = """#!/bin/sh
 if [ "$1" = --version ]; then echo v=99.0.0; exit; fi
@@ -327,13 +326,6 @@ def is_running(pid: int) -> bool:
         return False
     stat_file = Path(f"/proc/{pid}/stat")
     return not stat_file.exists() or stat_file.read_text().rpartition(")")[2].split()[0] != "Z"
-
-
-def wait_until(condition: Callable[[], bool], time_s_max: float = 10.0) -> None:
-    deadline = Deadline(time_s_max)
-    while not condition():
-        assert not deadline.passed, "the condition did not come true in time"
-        time.sleep(0.005)
 
 
 def executable(file: Path, text: str) -> Path:

@@ -14,7 +14,7 @@ import redis.asyncio
 import gamecast
 from adapters.embedded.server import EmbeddedServer
 from adapters.redis.controlkeys import ControlKeys
-from adapters.redis.leadercontrol import LeaderControl
+from tests.integration.networks import register
 from tests.patience import patience
 
 ROOT = Path(__file__).parents[3]
@@ -129,10 +129,7 @@ async def test_a_connection_that_does_not_lead_loads_nothing_that_plans(redis_se
 @pytest.fixture
 async def two_nodes(redis_server: EmbeddedServer) -> str:
     """A network of two nodes without a leader."""
-    control = LeaderControl(redis_server.url)
-    for name in ("n1", "n2"):
-        await control.register_node(name, "")
-    await control.close()
+    await register(redis_server.url, dict.fromkeys(("n1", "n2"), ""))
     return redis_server.url
 
 

@@ -18,7 +18,7 @@ from adapters.redis.node import RedisNode
 from adapters.redis.users import ROLES
 from gamecast import Event, Gap, Item
 from sequencing.frames import FrameKind, PublishedFrame
-from tests.patience import patience
+from tests.patience import patience, until
 
 SENDERS = [role for role, rules in ROLES.items() if "+publish" in rules]
 
@@ -69,8 +69,7 @@ async def test_what_is_pushed_by_hand_is_noticed_and_what_it_hid_is_a_gap(
                 assert (item.payload, item.sequence) == ("forged", number), "the boundary of trust that is documented"
                 if not true_event_is_pushed:
                     client.client_kill_filter(_type="pubsub")
-                    while client.pubsub_channels():  # noqa: ASYNC110
-                        await asyncio.sleep(0.01)
+                    await until(lambda: not client.pubsub_channels())
                 hidden = await true.publish("forest", "hidden")
                 assert (hidden.epoch, hidden.sequence) == (receipt.epoch, number)
                 gap = await next_item(reader)

@@ -15,13 +15,13 @@ import gamecast
 from adapters.embedded.server import EmbeddedServer, EmbeddedServers
 from adapters.redis.leadercontrol import LeaderControl
 from adapters.redis.network import RedisNetwork
-from adapters.redis.relays import RedisRelays
 from adapters.urls import OwnOptions, own_options, with_own_options
 from cli.doctor import findings_of
 from cli.node import node as node_command
 from gamecast import Client, Event, Gap, Item
 from gamecast.client.regionhistory import RegionHistory
 from sequencing.plan import GIVEN_UP, Plan
+from tests.integration.networks import register, relaying
 from tests.patience import patience
 
 GIVE_UP_S = 1.5
@@ -37,12 +37,8 @@ async def network(servers: EmbeddedServers, *, may_lose: bool = True) -> AsyncIt
         at = with_own_options(other, OwnOptions(give_up_s=GIVE_UP_S))
         await control.register_node(f"n{number}", at, may_lose=may_lose)
     await control.close()
-    relays = RedisRelays(url)
-    relays.start()
-    try:
+    async with relaying(url):
         yield url
-    finally:
-        await relays.stop()
 
 
 async def plan_of(client: Client) -> Plan:
@@ -303,10 +299,7 @@ async def test_history_at_a_node_that_is_given_up_is_a_gap(three_redis_servers: 
 
 async def test_a_node_without_that_option_is_waited_for(three_redis_servers: EmbeddedServers) -> None:
     url, other, third = three_redis_servers.urls
-    control = LeaderControl(url)
-    await control.register_node("n1", other, may_lose=True)
-    await control.register_node("n2", third, may_lose=True)
-    await control.close()
+    await register(url, {"n1": other, "n2": third}, may_lose=True)
     async with gamecast.connect(url, name="s", publish_timeout_s=30) as client:
         await client.subscribe(*REGIONS)
         node = busiest(await plan_of(client))

@@ -13,10 +13,10 @@ import gamecast
 from adapters.embedded.ports import free_port
 from adapters.embedded.server import EmbeddedServer
 from adapters.redis.connection import RedisConnection
-from adapters.redis.leadercontrol import LeaderControl
 from cli import doctor as doctor_command
 from gamecast import Unreachable
-from tests.patience import patience, scaled
+from tests.integration.networks import register
+from tests.patience import patience, scaled, until
 
 
 async def test_a_server_that_hangs_and_one_that_is_down_are_told_apart(redis_server: EmbeddedServer) -> None:
@@ -40,9 +40,7 @@ async def test_a_hung_node_shows_in_the_status_soon_and_its_regions_and_subscrib
     monkeypatch.setattr("adapters.redis.probe.ANSWER_S_MAX", 0.5)
     monkeypatch.setattr(doctor_command, "LOOK_AGAIN_S", 0.1)
     async with EmbeddedServer() as server, EmbeddedServer() as node:
-        control = LeaderControl(server.url)
-        await control.register_node("n1", node.url)
-        await control.close()
+        await register(server.url, {"n1": node.url})
         states: list[tuple[float, str, str]] = []
         async with gamecast.connect(server.url, name="eu-1", publish_timeout_s=4) as client, patience(60):
 
@@ -74,5 +72,4 @@ async def test_a_hung_node_shows_in_the_status_soon_and_its_regions_and_subscrib
                 assert isinstance(outcome, gamecast.GamecastError)
                 assert ("may or may not" in str(outcome)) is not outcome.definite
             await client.publish("river", 2)
-            while client.status.name != "connected":  # noqa: ASYNC110 - a publish is answered a moment before it shows
-                await asyncio.sleep(0.05)
+            await until(lambda: client.status.name == "connected")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
 
 import pytest
@@ -18,7 +18,7 @@ from adapters.redis.users import RedisUser, create_users, new_users
 from cli.doctor import findings_of
 from gamecast.errors import GamecastError
 from tests.events import take
-from tests.patience import patience
+from tests.patience import until
 
 Command = tuple[str | bytes, ...]
 
@@ -120,14 +120,6 @@ async def plays(url: str, name: str) -> None:
         while [event.payload for event in await take(client, 1)] != [name]:
             pass
         await client.unsubscribe("forest")
-
-
-async def until(holds: Callable[[], object]) -> None:
-    async with patience(10):
-        while True:
-            if holds():
-                return
-            await asyncio.sleep(0.01)
 
 
 async def works_again(url: str, within_s: float = 6.0) -> bool:

@@ -13,10 +13,9 @@ import gamecast
 from adapters.embedded.server import EmbeddedServer
 from adapters.redis.examination import Examination
 from adapters.redis.findings import judge
-from adapters.redis.leadercontrol import LeaderControl
-from adapters.redis.relays import RedisRelays
 from adapters.redis.survey import survey
 from gamecast import Event, Gap, Item
+from tests.integration.networks import register, relaying
 from tests.patience import patience
 
 Player = gamecast.Client
@@ -25,9 +24,7 @@ Player = gamecast.Client
 @asynccontextmanager
 async def network() -> AsyncIterator[tuple[EmbeddedServer, EmbeddedServer]]:
     async with EmbeddedServer(appendfsync="always") as server, EmbeddedServer(appendfsync="always") as node:
-        control = LeaderControl(server.url)
-        await control.register_node("n1", node.url)
-        await control.close()
+        await register(server.url, {"n1": node.url})
         yield server, node
 
 
@@ -135,13 +132,8 @@ async def test_relays_notice_what_a_node_on_a_path_has_lost_when_nobody_else_kno
     async with AsyncExitStack() as stack:
         server = await stack.enter_async_context(EmbeddedServer(appendfsync="always"))
         nodes = [await stack.enter_async_context(EmbeddedServer(appendfsync="always")) for _ in range(3)]
-        control = LeaderControl(server.url)
-        for number, node in enumerate(nodes):
-            await control.register_node(f"n{number}", node.url)
-        await control.close()
-        relays = RedisRelays(server.url)
-        relays.start()
-        stack.push_async_callback(relays.stop)
+        await register(server.url, {f"n{number}": node.url for number, node in enumerate(nodes)})
+        await stack.enter_async_context(relaying(server.url))
         readers = {}
         for name in ("abc", "bcd", "cde", "def", "efa", "fab", "ace", "bdf"):
             reader = gamecast.connect(server.url, name=name, publish_timeout_s=3)

@@ -19,7 +19,8 @@ from laboratory.simulation.judging import Drawn, Run, violations
 from laboratory.simulation.network import events_in
 from sequencing.frames import FrameKind, parse_meta
 from tests.integration.live_player import LivePlayer, LiveRelays, stopped
-from tests.patience import Deadline, patience
+from tests.integration.networks import register
+from tests.patience import Deadline, patience, until
 
 REGIONS = "abcdef"
 REST_S_MAX = 20.0
@@ -50,13 +51,6 @@ class Leaders:
     async def stop(self) -> None:
         await asyncio.gather(*(manager.stop() for manager in self.managers))
         await asyncio.gather(*self._tasks.values())
-
-
-async def register(control_url: str, urls: Mapping[str, str], *, may_lose: bool = False) -> None:
-    control = LeaderControl(control_url)
-    for name, url in urls.items():
-        await control.register_node(name, url, may_lose=may_lose)
-    await control.close()
 
 
 async def roam(
@@ -184,9 +178,7 @@ async def test_who_leads_and_cannot_do_what_leaders_do_leaves_it_to_others(redis
     manager = Manager(LeaderControl(redis_server.url), broken, ordering="acyclic")
     standing = asyncio.create_task(manager.run())
     try:
-        async with patience(20):
-            while not manager.leads:  # noqa: ASYNC110 - the manager looks by itself
-                await asyncio.sleep(0.01)
+        await until(lambda: manager.leads, 20)
         async with gamecast.connect(redis_server.url, name="healthy") as cast, patience(25):
             await cast.subscribe("forest")
     finally:

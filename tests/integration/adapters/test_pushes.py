@@ -25,7 +25,7 @@ from gamecast.errors import GamecastError, NotAllowed, Unreachable
 from sequencing.frames import PublishedFrame, StampedFrame, node_number
 from sequencing.plan import Plan
 from tests.events import next_event, take
-from tests.patience import Deadline, patience
+from tests.patience import Deadline, patience, until
 
 REGIONS = "abcde"
 PLAN = Plan(1, 1, "overlap", {"n1": ""}, dict.fromkeys(REGIONS, ("n1",)), ())
@@ -211,10 +211,7 @@ async def test_in_quiet_times_events_are_pushed_and_busy_ones_read(
             await publisher.publish("c")
         while reading.last("c") < publisher.last["c"]:
             await reading.read()
-    deadline = Deadline(10)
-    while listeners(redis_server):
-        assert not deadline.passed
-        await asyncio.sleep(0.01)
+    await until(lambda: not listeners(redis_server))
     await reading.close()
 
 
@@ -232,10 +229,7 @@ async def test_who_goes_back_reads_what_was_before(redis_server: EmbeddedServer,
 
 async def test_who_does_not_read_does_not_listen(redis_server: EmbeddedServer, publisher: Publisher) -> None:
     reading = await listening(redis_server, publisher)
-    deadline = Deadline(10)
-    while listeners(redis_server):
-        assert not deadline.passed
-        await asyncio.sleep(0.1)
+    await until(lambda: not listeners(redis_server))
     await publisher.publish("ab")
     assert set(await reading.regions()) == {"a", "b"}
     await reading.close()
@@ -276,10 +270,7 @@ async def test_after_some_quiet_waits_nobody_listens(redis_server: EmbeddedServe
     reading = await listening(redis_server, publisher)
     for _ in range(listening_life.QUIET_WAITS + 2):
         assert await reading.read(20) == []
-    deadline = Deadline(10)
-    while listeners(redis_server):
-        assert not deadline.passed
-        await asyncio.sleep(0.01)
+    await until(lambda: not listeners(redis_server))
     await reading.close()
 
 

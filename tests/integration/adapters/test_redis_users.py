@@ -34,6 +34,7 @@ from cli.main import cli
 from gamecast.errors import AuthenticationFailed, NoLeader, NotAllowed, UsageError
 from tests.events import take
 from tests.integration.gateway_clients import Socket, running_gateway
+from tests.integration.networks import register
 from tests.patience import Deadline, patience
 
 
@@ -291,10 +292,7 @@ async def test_users_made_by_hand_work_are_rotated_and_revoked(two_servers: tupl
     assert file.stat().st_mode & 0o777 == 0o600
     urls = dict(line.split() for line in told.splitlines())
     assert urls.keys() == ROLES.keys()
-    control = LeaderControl(urls["manager"])
-    for number, url in enumerate(two_servers, start=1):
-        await control.register_node(f"n{number}", url)
-    await control.close()
+    await register(urls["manager"], {f"n{number}": url for number, url in enumerate(two_servers, start=1)})
     leading = gamecast.connect(urls["manager"], name="leads")
     async with leading, gamecast.connect(urls["subscriber"], name="s1") as cast:
         await cast.subscribe("forest", "river")

@@ -19,8 +19,9 @@ from adapters.redis.places import LOOK_AGAIN_S
 from gamecast import Client, Event, Gap, Item, Receipt
 from tests.events import take
 from tests.integration.adapters.test_cluster import Player, Relays, command, until
-from tests.integration.adapters.test_manager_live import REGIONS, Leaders, in_turn, judged, register, rest, roam
+from tests.integration.adapters.test_manager_live import REGIONS, Leaders, in_turn, judged, rest, roam
 from tests.integration.live_player import stopped
+from tests.integration.networks import register
 from tests.integration.node_processes import end, start_node
 from tests.patience import patience
 

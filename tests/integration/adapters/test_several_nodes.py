@@ -17,33 +17,25 @@ import adapters.redis.news
 import gamecast
 from adapters.embedded.server import EmbeddedServer, EmbeddedServers
 from adapters.redis.controlkeys import ControlKeys
-from adapters.redis.leadercontrol import LeaderControl
 from adapters.redis.relays import RedisRelays
 from adapters.redis.survey import survey
 from gamecast import Client
 from tests.events import take
-from tests.patience import patience
+from tests.integration.networks import register, relaying
+from tests.patience import patience, until
 
 RING = ("ab", "bc", "cd", "de", "ef", "fa")
 """Subscribers whose regions overlap around a ring, so that some paths have links."""
 
 
-async def until(holds: Callable[[], bool]) -> None:
-    while not holds():  # noqa: ASYNC110 - Redis is asked from outside
-        await asyncio.sleep(0.05)
-
-
 @asynccontextmanager
 async def three_nodes(url: str, *servers: str) -> AsyncIterator[RedisRelays]:
     """Register nodes on some servers, by turns, or in the control Redis, and carry their links."""
-    control = LeaderControl(url)
-    for number, at in zip(range(1, 4), itertools.cycle(servers or [""]), strict=False):
-        await control.register_node(f"n{number}", at)
-    await control.close()
-    relays = RedisRelays(url)
-    relays.start()
-    yield relays
-    await relays.stop()
+    await register(
+        url, {f"n{number}": at for number, at in zip(range(1, 4), itertools.cycle(servers or [""]), strict=False)}
+    )
+    async with relaying(url) as relays:
+        yield relays
 
 
 async def ring(url: str, stack: AsyncExitStack) -> list[Client]:
@@ -188,9 +180,7 @@ async def test_who_was_taken_for_gone_and_walks_on_before_its_heartbeat_keeps_al
         await me.subscribe("a", "b")
         with redis.Redis.from_url(url) as client:
             client.zadd(ControlKeys.alive, {"me": 0})
-            async with patience(10):
-                while client.hget(ControlKeys.connections, "me") is not None:  # noqa: ASYNC110 - Redis is asked from outside
-                    await asyncio.sleep(0.002)
+            await until(lambda: client.hget(ControlKeys.connections, "me") is None)
             async with patience(10):
                 await (me.unsubscribe("b") if leaves else me.subscribe("c"))
                 wanted = {b"a"} if leaves else {b"a", b"b", b"c"}

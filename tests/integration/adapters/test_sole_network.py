@@ -23,7 +23,7 @@ from sequencing.errors import Superseded
 from sequencing.keyspace import NodeKeys
 from sequencing.record import Request
 from tests.events import next_event, take
-from tests.patience import patience
+from tests.patience import patience, until
 
 ANOTHER = "a leader that does nothing"
 
@@ -61,9 +61,7 @@ async def test_joins_and_new_regions_take_no_leader(redis_server: EmbeddedServer
             await one.publish("c", 2)
             assert [event.payload for event in await take(other, 2)] == [1, 2]
             await one.unsubscribe("a", "b")
-            async with patience(10):
-                while client.hkeys(ControlKeys.rows("one")) != [b"c"]:  # noqa: ASYNC110 - told in its own time
-                    await asyncio.sleep(0.01)
+            await until(lambda: client.hkeys(ControlKeys.rows("one")) == [b"c"])
             client.delete(ControlKeys.lease)
 
 

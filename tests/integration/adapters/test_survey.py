@@ -15,7 +15,6 @@ from typing import Any
 
 import pytest
 import redis
-from click.testing import CliRunner, Result
 
 import gamecast
 import gamecast.blocking
@@ -32,12 +31,13 @@ from adapters.redis.networkstate import NetworkState
 from adapters.redis.relays import RedisRelays
 from adapters.redis.survey import survey
 from cli import doctor as doctor_command
-from cli.main import cli
 from gamecast.errors import AuthenticationFailed, UnknownScheme, Unreachable, UsageError
 from sequencing.keyspace import NodeKeys
 from sequencing.plan import Plan
 from sequencing.record import Request
+from tests.commands import call
 from tests.integration.gamecast.test_faults import CHAIN, server_that_claims
+from tests.integration.networks import relaying
 from tests.patience import patience
 
 Finding = dict[str, str]
@@ -47,11 +47,6 @@ Finding = dict[str, str]
 def impatience(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the doctor look again sooner than people need."""
     monkeypatch.setattr(doctor_command, "LOOK_AGAIN_S", 0.2)
-
-
-def call(*arguments: str) -> Result:
-    """Run a command in this process."""
-    return CliRunner().invoke(cli, arguments, auto_envvar_prefix="GAMECAST")
 
 
 def as_user(url: str, user: str) -> str:
@@ -93,9 +88,7 @@ async def world(servers: EmbeddedServers) -> AsyncIterator[RedisRelays]:
     with redis.Redis.from_url(url) as client:
         client.hset(ControlKeys.nodes, mapping={f"n{n}": at for n, at in enumerate(servers.urls, start=1)})
     async with AsyncExitStack() as stack:
-        relays = RedisRelays(url)
-        relays.start()
-        stack.push_async_callback(relays.stop)
+        relays = await stack.enter_async_context(relaying(url))
         for name, regions in CHAIN.items():
             cast = await stack.enter_async_context(gamecast.connect(url, name=name))
             await cast.subscribe(*regions)

@@ -17,8 +17,8 @@ from gamecast import Client, Event, Gap, Item, blocking
 from gamecast.blocking import BlockingClient
 from gamecast.testing import DeliverySequence, Published, judge, memory_url
 from sequencing.checkers import Verdict
-from tests.integration.adapters.test_manager_live import register
 from tests.integration.gamecast.test_sharing import published
+from tests.integration.networks import register
 from tests.patience import patience, scaled
 
 REGIONS = ("forest", "river", "tower", "cave")

@@ -11,7 +11,6 @@ import signal
 import subprocess
 import sys
 import termios
-import time
 from array import array
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -30,7 +29,7 @@ from adapters.redis.controlkeys import ControlKeys
 from cli.main import main
 from gamecast import Event
 from sequencing.keyspace import NodeKeys
-from tests.patience import Deadline, scaled
+from tests.patience import scaled, wait_until
 
 COMMAND = [sys.executable, "-m", "gamecast"]
 
@@ -84,13 +83,6 @@ def call(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp
         return int(ended.value.code or 0), *capfd.readouterr()
 
     return call
-
-
-def wait_until(holds: Callable[[], object]) -> None:
-    deadline = Deadline(10)
-    while not holds():
-        assert not deadline.passed, "it took too long"
-        time.sleep(0.01)
 
 
 def waiting_bytes(pipe: IO[bytes] | None) -> int:

@@ -26,7 +26,7 @@ import gamecast
 from adapters.embedded.server import EmbeddedServer, EmbeddedServers
 from gamecast.channels import GamecastChannelLayer
 from gamecast.channels.hub import owner_of
-from tests.patience import patience
+from tests.patience import patience, until
 
 Layers = Callable[..., GamecastChannelLayer]
 ROOT = Path(__file__).parents[3]
@@ -198,9 +198,7 @@ async def test_each_message_of_a_general_channel_goes_to_one_of_its_receivers(la
     tasks = [asyncio.create_task(work(worker)) for worker in workers]
     for number in range(1, 60):
         await layer.send("work", {"number": number})
-    async with patience(20):
-        while len(taken) < 60:  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
+    await until(lambda: len(taken) >= 60, 20)
     for task in tasks:
         task.cancel()
     assert sorted(taken) == [*range(60)]
@@ -457,9 +455,7 @@ async def test_a_message_that_is_there_is_received_without_another_thread(
     channel = await layer.new_channel()
     for number in range(3):
         await layer.send(channel, {"number": number})
-    async with patience(20):
-        while layer._working()[1].mailboxes.count(channel) < 3:  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
+    await until(lambda: layer._working()[1].mailboxes.count(channel) >= 3, 20)
     with monkeypatch.context() as patched:
         patched.setattr(layer, "_call", None)
         for number in range(3):
@@ -482,8 +478,7 @@ async def test_messages_that_the_network_has_lost_fill_no_channel(layers: Layers
         server.kill()
         await server.restart_async()
         async with patience(30):
-            while hub._in_flight or queue._own:  # noqa: ASYNC110
-                await asyncio.sleep(0.05)
+            await until(lambda: not (hub._in_flight or queue._own))
             for each in (channel, "work"):
                 await layer.send(each, {"type": "fits"})
                 assert await layer.receive(each) == {"type": "fits"}

@@ -20,7 +20,7 @@ from adapters.embedded.server import EmbeddedServer
 from gamecast import Client, Event, Item, State, blocking
 from gamecast.testing import memory_url
 from tests.events import take
-from tests.patience import patience, scaled, slowness
+from tests.patience import patience, scaled, slowness, until
 
 
 @pytest.fixture(params=["memory", "embedded"])
@@ -32,9 +32,7 @@ async def url(request: pytest.FixtureRequest) -> AsyncIterator[str]:
 
 async def arrived(client: Client, events: int) -> None:
     """Return when so many events wait for the application."""
-    async with patience(10):
-        while client.statistics().inbox_events < events:  # noqa: ASYNC110 - nobody tells
-            await asyncio.sleep(0.005)
+    await until(lambda: client.statistics().inbox_events >= events)
 
 
 @pytest.mark.parametrize("timeout_s", [0, 5, None])
@@ -112,9 +110,7 @@ async def test_whatever_hands_out_events_has_none_of_a_region_that_was_left_and_
             await client.unsubscribe("forest")
             before = len(got)
             await other.publish_batch([("river", "end")])
-            async with patience(10):
-                while "end" not in payloads(got[-1:]):  # noqa: ASYNC110 - nobody tells
-                    await asyncio.sleep(0.002)
+            await until(lambda: "end" in payloads(got[-1:]))
             assert {item.region for item in got[before:] if not isinstance(item, State)} == {"river"}
             got.clear()
             await client.subscribe("forest")
@@ -159,14 +155,10 @@ async def test_replayed_events_say_so_and_the_end_of_a_replay_is_reported_betwee
         getting = asyncio.ensure_future(DOORS[door](client, got))  # type: ignore[arg-type]
         await client.subscribe("forest", "river", since=0)
         await client.subscribe("lake")
-        async with patience(10):
-            while frozenset({"forest", "river"}) not in got:  # noqa: ASYNC110 - nobody tells
-                await asyncio.sleep(0.002)
+        await until(lambda: frozenset({"forest", "river"}) in got)
         for number in range(3):
             await other.publish("forest", events + number)
-        async with patience(10):
-            while len(got) < events + 4:  # noqa: ASYNC110 - nobody tells
-                await asyncio.sleep(0.002)
+        await until(lambda: len(got) >= events + 4)
         getting.cancel()
         await asyncio.wait((getting,))
     assert got[events] == frozenset({"forest", "river"})
@@ -390,9 +382,7 @@ async def test_errors_of_futures_that_nobody_awaits_are_logged_once_and_reported
             awaited = client.publish_async("a", 303)
             await seconds_of(awaited)
             client.on_publish_error(unpublished.append)
-            async with patience(5):
-                while sum(each.events for each in unpublished) < 303:  # noqa: ASYNC110 - nobody tells
-                    await asyncio.sleep(0.02)
+            await until(lambda: sum(each.events for each in unpublished) >= 303, 5)
         await asyncio.sleep(0.1)
         gc.collect()
     assert sum(each.events for each in unpublished) == 303
@@ -465,9 +455,7 @@ async def test_what_was_cast_and_failed_is_reported_with_its_payloads_and_can_be
                 client.publish_nowait("a", payload)
             client.publish_async("a", "nobody awaits this")
             client.publish_batch([("a", "nor this"), ("a", "nor that")])
-            async with patience(5):
-                while sum(each.events for each in unpublished) < 9:  # noqa: ASYNC110 - nobody tells
-                    await asyncio.sleep(0.02)
+            await until(lambda: sum(each.events for each in unpublished) >= 9, 5)
         assert [(each.region, each.events) for each in unpublished] == [
             ("a", len(each.payloads)) for each in unpublished
         ]
@@ -496,5 +484,4 @@ async def test_closing_what_connections_share_takes_two_seconds_if_the_server_is
         took_s, _ = await seconds_of(shared.close())
         assert took_s < 3 * slowness()
     async with patience(15):  # the rest goes on by itself, and ends when the server answers
-        while any(task.get_name() == "gamecast closing" for task in asyncio.all_tasks()):  # noqa: ASYNC110
-            await asyncio.sleep(0.02)
+        await until(lambda: not any(task.get_name() == "gamecast closing" for task in asyncio.all_tasks()))

@@ -12,7 +12,7 @@ import gamecast
 from gamecast import Client
 from gamecast.sharing import Shared
 from gamecast.testing import memory_url
-from tests.patience import patience
+from tests.patience import patience, until
 
 
 @pytest.fixture(params=["embedded://", "embedded://?nodes=3", "memory"])
@@ -30,9 +30,7 @@ async def opened(shared: Shared, number: int) -> Client:
 
 async def ended() -> None:
     """Return when nothing runs but the test."""
-    async with patience(10):
-        while len(asyncio.all_tasks()) > 1:  # noqa: ASYNC110 - nobody tells
-            await asyncio.sleep(0.01)
+    await until(lambda: len(asyncio.all_tasks()) <= 1)
 
 
 async def test_what_is_shared_ends_its_clients_also_those_that_the_application_has_dropped(url: str) -> None:

@@ -32,9 +32,9 @@ from sequencing.node import Verdict
 from sequencing.plan import Plan
 from sequencing.publisher import Publisher
 from tests.events import take
-from tests.integration.adapters.test_daemons import until
+from tests.integration.networks import register
 from tests.integration.node_processes import end, start_node
-from tests.patience import patience, scaled
+from tests.patience import patience, scaled, until
 
 CHAIN = {f"s{number}": tuple(pair) for number, pair in enumerate(("ab", "ab", "bc", "bc", "cd", "cd"))}
 """Memberships under which three nodes have something to forward."""
@@ -285,9 +285,7 @@ async def count_as_gone(client: redis.Redis, name: str) -> None:
 
 async def plan_for(url: str) -> None:
     """Have a network of one node make plans, as those of several do."""
-    control = LeaderControl(url)
-    await control.register_node("n1", "", may_lose=True)
-    await control.close()
+    await register(url, {"n1": ""}, may_lose=True)
 
 
 async def test_who_was_taken_for_gone_goes_on_as_if_nothing_had_been(redis_server: EmbeddedServer) -> None:
@@ -461,14 +459,10 @@ async def test_what_was_cast_and_failed_is_told_and_leaves_no_noise(
         redis_server.kill()
         for number in range(100):
             cast.publish_nowait("a", number)
-        async with patience(20):
-            while cast.statistics().refused_events < 100:  # noqa: ASYNC110 - it is counted, and nobody is told yet
-                await asyncio.sleep(0.01)
+        await until(lambda: cast.statistics().refused_events >= 100)
         cast.on_publish_error(failed.append)
         cast.publish_nowait("a", "once more")
-        async with patience(20):
-            while not failed:  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
+        await until(lambda: failed)
         await redis_server.restart_async()
     assert [(each.region, each.events) for each in failed] == [("a", 1)]
     assert isinstance(failed[0].error, gamecast.NetworkError)
@@ -511,10 +505,7 @@ async def test_a_server_that_is_too_old_is_refused() -> None:
 
 async def test_a_node_that_is_away_gets_nothing_new_and_holds_up_nobody(redis_server: EmbeddedServer) -> None:
     async with gamecast.connect(redis_server.url, name="first") as first:
-        control = LeaderControl(redis_server.url)
-        await control.register_node("n1", "")
-        await control.register_node("n2", f"redis://127.0.0.1:{free_port()}")
-        await control.close()
+        await register(redis_server.url, {"n1": "", "n2": f"redis://127.0.0.1:{free_port()}"})
         async with casts_on(redis_server.url) as casts:
             await publish_and_check(casts, 5, lambda _: None)
         plan = await first.plan()
@@ -557,9 +548,7 @@ async def test_a_node_that_never_comes_back_is_replaced_by_an_empty_one_that_may
 async def test_a_node_that_syncs_every_second_goes_on_and_what_it_may_have_lost_is_a_gap() -> None:
     """A killed server keeps what it has written; after a power loss, its disk may lack the last second."""
     async with EmbeddedServer(appendfsync="always") as server, EmbeddedServer(appendfsync="everysec") as node:
-        control = LeaderControl(server.url)
-        await control.register_node("n1", node.url, may_lose=True)
-        await control.close()
+        await register(server.url, {"n1": node.url}, may_lose=True)
         async with (
             gamecast.connect(server.url, name="one") as one,
             gamecast.connect(server.url, name="other", publish_timeout_s=20) as other,
@@ -590,9 +579,7 @@ async def test_a_node_that_syncs_every_second_goes_on_and_what_it_may_have_lost_
 
 async def test_when_no_node_can_be_reached_publishes_fail_for_certain_and_joins_wait() -> None:
     async with EmbeddedServer() as server, EmbeddedServer() as away:
-        control = LeaderControl(server.url)
-        await control.register_node("n1", away.url)
-        await control.close()
+        await register(server.url, {"n1": away.url})
         away.kill()
         async with gamecast.connect(server.url, publish_timeout_s=0.3) as cast:
             with pytest.raises(gamecast.Unreachable, match="no plan has a place") as raised:
@@ -742,9 +729,7 @@ async def test_publishers_that_are_gone_are_forgotten_and_nothing_of_them_is_tak
                 receipt = await guest.publish("a", number)
                 await guest.publish("b", number)
         with redis.Redis.from_url(redis_server.url, decode_responses=True) as client:
-            async with patience(10):
-                while set(client.hkeys(keys.publishers)) != {"a\n", "b\n"}:  # noqa: ASYNC110 - nobody tells
-                    await asyncio.sleep(0.05)
+            await until(lambda: set(client.hkeys(keys.publishers)) == {"a\n", "b\n"})
             assert client.hkeys(ControlKeys.incarnations) == ["", BORN]
             assert int(client.hget(ControlKeys.incarnations, "") or 0) >= 31
         node = RedisNode(SOLE_NODE, redis_server.url)

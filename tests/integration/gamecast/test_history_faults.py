@@ -19,6 +19,7 @@ from gamecast import Client, Event, Receipt
 from gamecast.client import regionhistory
 from gamecast.client.regionhistory import RegionHistory
 from tests.integration.gamecast.test_faults import casts_on
+from tests.integration.networks import register
 from tests.patience import patience
 
 
@@ -43,9 +44,7 @@ def told(items: Iterable[Any]) -> list[str]:
 @pytest.mark.parametrize("shared", [False, True])
 async def test_what_a_node_lost_is_a_gap_in_history_and_what_it_has_is_found(shared: bool) -> None:
     async with EmbeddedServer() as server, EmbeddedServer(settings={"save": "3600 1"}) as node:
-        control = LeaderControl(server.url)
-        await control.register_node("n1", node.url, may_lose=True)
-        await control.close()
+        await register(server.url, {"n1": node.url}, may_lose=True)
         async with (
             gamecast.connect(server.url, name="one") as one,
             gamecast.connect(server.url, name="two") as two,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -13,28 +12,20 @@ import gamecast
 from adapters.embedded.server import EmbeddedServer
 from adapters.redis import leadercontrol, ledger
 from adapters.redis.controlkeys import ControlKeys
-from adapters.redis.leadercontrol import LeaderControl
 from adapters.redis.network import RedisNetwork
-from adapters.redis.relays import RedisRelays
 from gamecast import Event
 from gamecast.client.regionhistory import RegionHistory
-from tests.patience import patience
+from tests.integration.networks import register, relaying
+from tests.patience import patience, until
 
 EPOCHS = 12
 
 
 @asynccontextmanager
 async def three_nodes(url: str) -> AsyncIterator[None]:
-    control = LeaderControl(url)
-    for number in range(3):
-        await control.register_node(f"n{number}", "")
-    await control.close()
-    relays = RedisRelays(url)
-    relays.start()
-    try:
+    await register(url, {f"n{number}": "" for number in range(3)})
+    async with relaying(url):
         yield
-    finally:
-        await relays.stop()
 
 
 async def test_events_of_epochs_whose_plans_are_no_news_any_more_are_replayed(
@@ -83,5 +74,4 @@ async def test_what_is_kept_of_the_past_is_forgotten_when_its_time_is_over(
                     await walker.subscribe("forest", f"near-{number}")
                     await walker.publish("forest", number)
         with redis.Redis.from_url(redis_server.url) as client:
-            while any(client.keys(f"{ControlKeys.past}*")):  # noqa: ASYNC110 - Redis does not say when keys expire
-                await asyncio.sleep(0.05)
+            await until(lambda: not any(client.keys(f"{ControlKeys.past}*")))

@@ -4,93 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from contextlib import AsyncExitStack, suppress
 from itertools import pairwise
-from typing import Any, Unpack
+from typing import Any
 
 import pytest
 
 import gamecast
-from adapters.embedded.server import EmbeddedServer, EmbeddedServers
-from adapters.redis.leadercontrol import LeaderControl
-from adapters.redis.relays import RedisRelays
-from gamecast import Client, Event, Item, Shared
-from gamecast.client.configuration import LimitOptions, WhenBehind, WhenFull
+from gamecast import Client, Event, Item
 from gamecast.testing import memory_url
-from sequencing.plan import Ordering
 from tests.events import next_event, take
-from tests.patience import patience, scaled
-
-KINDS = ("memory", "memory-3", "redis", "redis-3", "shared-3")
-"""An embedded network is one of Redis whose servers it starts: `test_an_embedded_network_has_one_order`."""
-
-
-@pytest.fixture(params=KINDS)
-async def network(request: pytest.FixtureRequest) -> AsyncIterator[Network]:
-    """A fresh network of each kind."""
-    async with AsyncExitStack() as stack:
-        yield await Network.start(request.param, stack)
-
-
-class Options(LimitOptions, total=False):
-    """What a connection may say that others of its network do not."""
-
-    when_full: WhenFull
-    when_behind: WhenBehind
-
-
-class Network:
-    """Opens connections to one network."""
-
-    def __init__(self, url: str, stack: AsyncExitStack, *, is_shared: bool = False) -> None:
-        self.url = url
-        self.urls: tuple[str, ...] = (url,)
-        """Of all its servers."""
-        self._stack = stack
-        self._is_shared = is_shared
-        self._shared: dict[Ordering, Shared] = {}
-
-    @classmethod
-    async def start(cls, kind: str, stack: AsyncExitStack) -> Network:
-        nodes = 3 if kind.endswith("-3") else 1
-        if kind.startswith("memory"):
-            return cls(memory_url(nodes=nodes), stack)
-        if kind.startswith(("embedded", "shared")):
-            return cls(f"embedded://?nodes={nodes}", stack, is_shared=kind.startswith("shared"))
-        if nodes == 1:
-            server = await stack.enter_async_context(EmbeddedServer())
-            return cls(server.url, stack)
-        servers = await stack.enter_async_context(EmbeddedServers(nodes))
-        control = LeaderControl(servers.urls[0])
-        stack.push_async_callback(control.close)
-        for number, url in enumerate(servers.urls, start=1):
-            await control.register_node(f"n{number}", url)
-            relays = RedisRelays(servers.urls[0], frozenset({f"n{number}"}))
-            relays.start()
-            stack.push_async_callback(relays.stop)
-        network = cls(servers.urls[0], stack)
-        network.urls = servers.urls
-        return network
-
-    async def connect(
-        self, name: str | None = None, *, ordering: Ordering = "acyclic", **options: Unpack[Options]
-    ) -> Client:
-        if self._is_shared:
-            shared = await self._share(ordering)
-            return await self._stack.enter_async_context(shared.connect(name=name, **options))
-        connecting = gamecast.connect(self.url, name=name, ordering=ordering, **options)
-        cast = await self._stack.enter_async_context(connecting)
-        self.url = cast.url
-        return cast
-
-    async def _share(self, ordering: Ordering) -> Shared:
-        """Return what connections share that agree about the network."""
-        if ordering not in self._shared:
-            shared = await self._stack.enter_async_context(gamecast.share(self.url, ordering=ordering))
-            self._shared[ordering] = shared
-            self.url = shared.url
-        return self._shared[ordering]
+from tests.integration.networks import Network
+from tests.patience import patience, scaled, until
 
 
 async def test_an_event_comes_to_its_subscribers_and_only_to_them(network: Network) -> None:
@@ -791,9 +717,7 @@ async def test_there_is_room_again_when_what_filled_the_inbox_is_left(network: N
     await cast.subscribe("a", "b")
     for number in range(200):
         await other.publish("a", number)
-    async with patience(10):
-        while cast.statistics().inbox_events < 20:  # noqa: ASYNC110 - nobody tells
-            await asyncio.sleep(0.01)
+    await until(lambda: cast.statistics().inbox_events >= 20)
     await asyncio.sleep(0.05)
     await cast.unsubscribe("a")
     await other.publish("b", "next")
@@ -860,9 +784,7 @@ async def test_tasks_that_share_a_connection_take_each_event_once(network: Netwo
     tasks = [asyncio.create_task(each()) for each in (iterate, tick, iterate, tick)]
     for start in range(0, 600, 100):
         await cast.publish_batch([("a", start + number) for number in range(100)])
-    async with patience(20):
-        while len(seen) < 600:  # noqa: ASYNC110 - nobody tells
-            await asyncio.sleep(0.01)
+    await until(lambda: len(seen) >= 600, 20)
     for task in tasks:
         task.cancel()
     assert sorted(seen) == list(range(600))
@@ -916,9 +838,7 @@ async def test_tasks_that_share_history_get_each_event_once(network: Network, wa
                 seen.extend(batch)
 
     tasks = [asyncio.create_task(read()) for _ in range(3)]
-    async with patience(20):
-        while len(seen) < 400:  # noqa: ASYNC110 - nobody tells
-            await asyncio.sleep(0.01)
+    await until(lambda: len(seen) >= 400, 20)
     for task in tasks:
         assert not task.done()
         task.cancel()

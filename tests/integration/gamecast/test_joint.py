@@ -16,14 +16,13 @@ import gamecast
 from adapters.embedded.server import EmbeddedServer
 from adapters.redis.control import RedisControl
 from adapters.redis.controlkeys import ControlKeys
-from adapters.redis.leadercontrol import LeaderControl
 from adapters.redis.relays import RedisRelays
 from gamecast import Client, Conflict, Event, Gap, Item, JointEvent, NotTogether
 from gamecast.testing import faults
 from sequencing.record import Request
 from tests.events import next_event, take
-from tests.integration.gamecast.test_interface import Network
-from tests.patience import patience, scaled
+from tests.integration.networks import Network, register
+from tests.patience import patience, scaled, until
 
 BOTH = ("forest", "river")
 
@@ -334,8 +333,7 @@ async def test_handlers_of_any_of_its_regions_get_it_and_a_batch_may_have_it(net
     receipts = await one.publish_batch([("forest", 1), (BOTH, 2), ("river", 3)])
     assert [len(receipt.positions) for receipt in receipts] == [1, 2, 1]
     async with asyncio.timeout(5):
-        while len(heard) < 2:  # noqa: ASYNC110 - a handler is waited for
-            await asyncio.sleep(0.01)
+        await until(lambda: len(heard) >= 2)
     assert heard == [2, 3]
     running.cancel()
 
@@ -372,10 +370,7 @@ async def test_a_declared_set_is_there_before_its_first_event_and_what_cannot_be
 
 async def test_what_no_plan_has_in_time_fails_also_after_a_declaration_has() -> None:
     async with EmbeddedServer() as server, EmbeddedServer() as node:
-        control = LeaderControl(server.url)
-        for name in ("n1", "n2"):
-            await control.register_node(name, node.url)
-        await control.close()
+        await register(server.url, dict.fromkeys(("n1", "n2"), node.url))
         async with gamecast.connect(server.url, name="one", publish_timeout_s=0.4) as one:
             await one.subscribe("a", "b")
             node.kill()
@@ -391,10 +386,7 @@ async def test_what_no_plan_has_in_time_fails_also_after_a_declaration_has() -> 
 @pytest.mark.parametrize("entry", [b"x\n", b"a\x01b\nc", b"", b"\xff\nq", b"x" * 5000, b"b\na", b"a\0b"])
 async def test_a_strange_wish_of_another_program_stops_no_planning(entry: bytes) -> None:
     async with EmbeddedServer() as server:
-        control = LeaderControl(server.url)
-        for name in ("n1", "n2"):
-            await control.register_node(name, "")
-        await control.close()
+        await register(server.url, dict.fromkeys(("n1", "n2"), ""))
         relays = RedisRelays(server.url)
         relays.start()
         async with gamecast.connect(server.url, name="one") as one, redis.asyncio.from_url(server.url) as client:

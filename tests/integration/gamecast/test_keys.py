@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from typing import Any
 
@@ -11,18 +10,11 @@ import pytest
 
 import gamecast.blocking
 from adapters.embedded.server import EmbeddedServer
-from adapters.redis.leadercontrol import LeaderControl
 from gamecast import Client, Conflict, Event
 from sequencing.keyed import KEYS_MAX, RESERVED_KEYS
 from tests.events import next_event, take
-from tests.integration.gamecast.test_interface import KINDS, Network
-from tests.patience import patience
-
-
-@pytest.fixture(params=KINDS)
-async def network(request: pytest.FixtureRequest) -> AsyncIterator[Network]:
-    async with AsyncExitStack() as stack:
-        yield await Network.start(request.param, stack)
+from tests.integration.networks import Network, register
+from tests.patience import patience, until
 
 
 async def conflict(call: Any) -> Conflict:
@@ -212,9 +204,7 @@ async def published(one: Client, number: int, head: str | None) -> gamecast.Rece
 
 async def test_what_a_node_lost_of_keys_is_told_to_who_relies_on_them() -> None:
     async with EmbeddedServer() as server, EmbeddedServer() as node:
-        control = LeaderControl(server.url)
-        await control.register_node("n1", node.url, may_lose=True)
-        await control.close()
+        await register(server.url, {"n1": node.url}, may_lose=True)
         async with gamecast.connect(server.url, name="one") as one:
             await one.subscribe("forest", "river")
             mine, lost = await one.publish("forest", "ana", key="sword", only_if=None), Conflict()
@@ -271,8 +261,7 @@ async def test_every_way_to_take_events_shows_their_keys(network: Network) -> No
     await one.publish("forest", 3, key="live")
     async with patience(10):
         assert [(event.payload, event.key) for event in await late.fetch(timeout=None)] == [(3, "live")]  # type: ignore[union-attr]
-        while len(seen) < 4:  # noqa: ASYNC110 - another task takes them
-            await asyncio.sleep(0.01)
+        await until(lambda: len(seen) >= 4)
     assert seen == [*expected, (3, "live")]
     running.cancel()
 

@@ -6,7 +6,7 @@ import asyncio
 import signal
 import sys
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, suppress
 from itertools import count
 from random import Random
@@ -21,17 +21,9 @@ from gamecast.client import authority
 from gamecast.client.authority import Owners
 from gamecast.testing import faults, memory_url
 from tests.events import next_event, take
-from tests.integration.gamecast.test_interface import Network
+from tests.integration.networks import Network
 from tests.ownership_worlds import World, offences
 from tests.patience import patience
-
-KINDS = ("memory", "memory-3", "redis", "redis-3", "shared-3")
-
-
-@pytest.fixture(params=KINDS)
-async def network(request: pytest.FixtureRequest) -> AsyncIterator[Network]:
-    async with AsyncExitStack() as stack:
-        yield await Network.start(request.param, stack)
 
 
 async def accepted(client: Client) -> Authority:

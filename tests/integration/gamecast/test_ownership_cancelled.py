@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from typing import Any
 
@@ -17,17 +16,11 @@ from gamecast.client.outgoing import Outgoing
 from gamecast.testing import memory_url
 from sequencing.keyed import KEYS_MAX, RESERVED_KEYS
 from tests.events import next_event
-from tests.integration.gamecast.test_interface import Network
 from tests.integration.gamecast.test_ownership import accepted, refused, values_are
+from tests.integration.networks import Network
 from tests.patience import patience
 
 KINDS = ("memory", "memory-3", "redis-3")
-
-
-@pytest.fixture(params=KINDS)
-async def network(request: pytest.FixtureRequest) -> AsyncIterator[Network]:
-    async with AsyncExitStack() as stack:
-        yield await Network.start(request.param, stack)
 
 
 async def cancelled(call: Any) -> None:

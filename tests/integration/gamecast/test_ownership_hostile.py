@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
-from contextlib import AsyncExitStack
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -18,17 +17,11 @@ from gamecast.client.authority import Owners
 from gamecast.client.moving import Mover
 from gamecast.testing import memory_url
 from tests.events import next_event, take
-from tests.integration.gamecast.test_interface import Network
 from tests.integration.gamecast.test_ownership import accepted, refused
-from tests.patience import patience
+from tests.integration.networks import Network
+from tests.patience import patience, until
 
 KINDS = ("memory", "memory-3", "redis-3")
-
-
-@pytest.fixture(params=KINDS)
-async def network(request: pytest.FixtureRequest) -> AsyncIterator[Network]:
-    async with AsyncExitStack() as stack:
-        yield await Network.start(request.param, stack)
 
 
 HANDED = {"owner": "srv", "claim": "c", "from": "forest", "to": "forest", "state": None}
@@ -201,12 +194,6 @@ async def watching(url: str, *names: str) -> list[Keeper]:
     for keeper in keepers:
         await keeper.start()
     return keepers
-
-
-async def until(condition: Any) -> None:
-    async with patience(20):
-        while not condition():  # noqa: ASYNC110
-            await asyncio.sleep(0.02)
 
 
 @pytest.mark.parametrize("stalls", ["before it accepts", "after it has accepted"])

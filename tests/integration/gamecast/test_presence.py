@@ -8,7 +8,6 @@ import random
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -21,19 +20,13 @@ import gamecast.client.presence as presence_module
 from adapters.embedded.network import EmbeddedNetwork
 from adapters.redis import presence as redis_presence
 from gamecast import Client, Event, Presence, State
-from tests.integration.gamecast.test_interface import KINDS, Network
+from tests.integration.networks import Network
 from tests.patience import patience
 
 PRESENT_MS = 1_500
 PLAYER = Path(__file__).parents[1] / "presence_player.py"
 SECONDS = float(os.environ.get("GAMECAST_PRESENCE_S", "14"))
 SEED = os.environ.get("GAMECAST_PRESENCE_SEED", "1")
-
-
-@pytest.fixture(params=KINDS)
-async def network(request: pytest.FixtureRequest) -> AsyncIterator[Network]:
-    async with AsyncExitStack() as stack:
-        yield await Network.start(request.param, stack)
 
 
 @pytest.fixture

@@ -12,11 +12,11 @@ import gamecast
 import gamecast.blocking
 import gamecast.classic
 from adapters.embedded.server import EmbeddedServer, EmbeddedServers
-from adapters.redis.leadercontrol import LeaderControl
 from gamecast import Client, Receipt
 from gamecast.testing import memory_url
 from sequencing.publisher import FRAME_EVENTS_MAX
 from tests.events import take
+from tests.integration.networks import register
 
 
 @pytest.fixture(params=["memory", "redis"])
@@ -109,10 +109,7 @@ async def test_a_full_buffer_refuses_the_call_and_a_closed_connection_too(url: s
 
 async def test_when_one_of_two_nodes_is_down_the_error_tells_which_events_are_published() -> None:
     async with EmbeddedServer() as control, EmbeddedServers(2) as nodes:
-        registering = LeaderControl(control.url)
-        for number, node in enumerate(nodes.urls):
-            await registering.register_node(f"n{number}", node)
-        await registering.close()
+        await register(control.url, {f"n{number}": node for number, node in enumerate(nodes.urls)})
         async with gamecast.connect(control.url, name="client", publish_timeout_s=2.0) as client:
             regions = [f"region-{number}" for number in range(8)]
             await client.publish_batch([(region, "there") for region in regions])

@@ -15,8 +15,8 @@ import redis
 import gamecast
 from adapters.redis.controlkeys import ControlKeys
 from tests.events import take
-from tests.integration.gamecast.test_interface import Network
-from tests.patience import patience, scaled
+from tests.integration.networks import Network
+from tests.patience import scaled, until
 
 WALKER = """
 import asyncio, json, sys
@@ -56,9 +56,7 @@ async def test_a_killed_server_comes_back_into_the_order_of_who_was_there_all_th
         await publishing
         with redis.Redis.from_url(network.url) as client:
             client.zadd(ControlKeys.alive, {"walker": 1})  # as if it had not been heard of for 10 s
-            async with patience(20):
-                while client.hexists(ControlKeys.connections, "walker"):  # noqa: ASYNC110 - nobody tells
-                    await asyncio.sleep(0.1)
+            await until(lambda: not client.hexists(ControlKeys.connections, "walker"), 20)
         for number, pair in enumerate(("ax", "bx", "cy")):  # another plan, in which it has nothing
             async with gamecast.connect(network.url, name=f"other-{number}") as other:
                 await other.subscribe(*pair)

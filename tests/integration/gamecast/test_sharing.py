@@ -18,8 +18,8 @@ from adapters.redis.relays import RedisRelays
 from gamecast import Client, Event, Gap, Item, Shared
 from gamecast.testing import memory_url
 from tests.events import take
-from tests.integration.adapters.test_manager_live import register
 from tests.integration.gamecast.test_faults import CHAIN, publish_and_check
+from tests.integration.networks import register
 from tests.patience import patience
 
 

@@ -21,7 +21,7 @@ from aiohttp import web
 import gamecast
 from adapters.embedded.server import EmbeddedServer
 from gamecast.socketio import GamecastManager
-from tests.patience import patience
+from tests.patience import patience, until
 
 ROOT = Path(__file__).parents[3]
 
@@ -202,9 +202,7 @@ async def test_a_process_follows_only_the_rooms_of_its_clients(servers: Servers)
     assert await other.events(1) == ["long"]
     for each in (player, other):
         await each.sio.disconnect()
-    async with patience(20):
-        while one.manager._followed:  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
+    await until(lambda: not one.manager._followed, 20)
     assert one.manager._own == {}
 
 

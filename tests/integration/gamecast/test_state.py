@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from random import Random
 from typing import Any
@@ -15,14 +15,8 @@ from adapters.memoryworld import MemoryNode
 from gamecast import Client, Event, Gap, Item, State
 from gamecast.testing import Fold, faults, memory_url
 from tests.events import next_event, take
-from tests.integration.gamecast.test_interface import KINDS, Network
-from tests.patience import patience
-
-
-@pytest.fixture(params=KINDS)
-async def network(request: pytest.FixtureRequest) -> AsyncIterator[Network]:
-    async with AsyncExitStack() as stack:
-        yield await Network.start(request.param, stack)
+from tests.integration.networks import Network
+from tests.patience import patience, until
 
 
 async def state_of(client: Client) -> State:
@@ -249,9 +243,7 @@ async def test_handlers_get_states_and_blocking_clients_do() -> None:
         running = asyncio.create_task(two.run())
         await two.subscribe("forest", state=True)
         await one.publish("forest", 2)
-        async with patience(5):
-            while len(seen) < 2:  # noqa: ASYNC110 - a handler is waited for
-                await asyncio.sleep(0.01)
+        await until(lambda: len(seen) >= 2, 5)
         assert isinstance(seen[0], State)
         assert seen[1].payload == 2
         running.cancel()
@@ -347,9 +339,7 @@ async def test_others_do_not_wait_long_nor_without_bound_for_a_state(monkeypatch
         for client in (waiting, skipping):
             await client.subscribe("river")
         asking = [asyncio.create_task(client.subscribe("forest", state=True)) for client in (waiting, skipping)]
-        async with patience(5):
-            while not all("forest" in client._halves()[1]._session.joined for client in (waiting, skipping)):  # noqa: ASYNC110 - soon
-                await asyncio.sleep(0.01)
+        await until(lambda: all("forest" in client._halves()[1]._session.joined for client in (waiting, skipping)), 5)
         await one.publish("forest", 1)
         for _ in range(10):
             await asyncio.gather(*(one.publish_async("river", number) for number in range(20)))

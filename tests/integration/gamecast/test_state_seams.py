@@ -4,20 +4,12 @@ overtakes it."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
 
 import pytest
 
 from gamecast import Client, Event, Item, JointEvent, State
-from tests.integration.gamecast.test_interface import KINDS, Network
+from tests.integration.networks import Network
 from tests.patience import patience
-
-
-@pytest.fixture(params=KINDS)
-async def network(request: pytest.FixtureRequest) -> AsyncIterator[Network]:
-    async with AsyncExitStack() as stack:
-        yield await Network.start(request.param, stack)
 
 
 @pytest.mark.parametrize("regions", [("river", "forest"), ("forest", "river")], ids=lambda regions: regions[0])

@@ -13,7 +13,7 @@ import pytest
 import gamecast
 from gamecast import Client, Event, Gap, Item, Status, blocking
 from gamecast.testing import DeliverySequence, Faults, faults, judge, memory_url
-from tests.patience import patience, scaled
+from tests.patience import patience, scaled, until
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
 
@@ -41,9 +41,7 @@ async def items(client: Client, count: int) -> list[Item]:
 
 
 async def until_state(client: Client, name: str) -> Status:
-    async with patience(10):
-        while client.status.name != name:  # noqa: ASYNC110 - on_status is what is tested
-            await asyncio.sleep(0.01)
+    await until(lambda: client.status.name == name)
     return client.status
 
 
@@ -79,9 +77,7 @@ async def test_a_gap_comes_through_take_and_on_gap_and_blocking(url: str, client
         fault.gap("forest", events=2)
         [gap] = await client.fetch(timeout=scaled(10))
         assert is_gap(gap, "forest", 2)
-        async with patience(10):
-            while not handled:  # noqa: ASYNC110 - the handler is plain
-                await asyncio.sleep(0.01)
+        await until(lambda: handled)
         assert handled == [gap]
         task.cancel()
 
@@ -154,9 +150,7 @@ async def test_publishing_fails_while_disconnected_as_it_does_without_a_server(u
         with pytest.raises(gamecast.NetworkError):
             await client.publish("forest", 2)
         client.publish_nowait("forest", 3)
-        async with patience(10):
-            while not failed:  # noqa: ASYNC110 - the callback is plain
-                await asyncio.sleep(0.01)
+        await until(lambda: failed)
         assert failed[0].payloads == [3] or tuple(failed[0].payloads) == (3,)
         fault.reconnect("server")
 

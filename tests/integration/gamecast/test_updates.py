@@ -6,8 +6,6 @@ import asyncio
 import os
 import random
 import signal
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
@@ -17,14 +15,8 @@ import gamecast.blocking
 from adapters.embedded.network import EmbeddedNetwork
 from adapters.embedded.server import EmbeddedServer
 from gamecast import Client, Event, Update
-from tests.integration.gamecast.test_interface import KINDS, Network
-from tests.patience import Deadline, patience
-
-
-@pytest.fixture(params=KINDS)
-async def network(request: pytest.FixtureRequest) -> AsyncIterator[Network]:
-    async with AsyncExitStack() as stack:
-        yield await Network.start(request.param, stack)
+from tests.integration.networks import Network
+from tests.patience import Deadline, patience, until
 
 
 async def until_heard(sender: Client, reader: Client, region: str = "forest") -> None:
@@ -339,9 +331,7 @@ async def test_an_update_says_what_its_sender_had_seen_when_it_was_made_not_when
     await until_heard(sender, reader)
     events = [("forest", "born"), ("river", "flood"), ("forest", "killed"), ("forest", "born")]
     await reader.publish_batch(events)
-    async with patience(10):
-        while sender.statistics().inbox_events < len(events):  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
+    await until(lambda: sender.statistics().inbox_events >= len(events))
     seen: dict[str, str] = {}
     position = ""
     for number in range(len(events)):

@@ -6,22 +6,14 @@ import asyncio
 import json
 import random
 from collections import defaultdict
-from collections.abc import AsyncIterator, Iterable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from io import StringIO
+from collections.abc import Iterable, Sequence
+from contextlib import AsyncExitStack, suppress
 from typing import Any
 
 import aiohttp
 
 import gamecast
 from gamecast.testing import DeliverySequence, Published, judge
-from gateway.access import ClientAccess
-from gateway.application import make_application
-from gateway.audit import AuditLog
-from gateway.guard import Guard
-from gateway.replaycache import RedisReplayCache
-from gateway.serving import serving
-from gateway.settings import GatewayLimits, GatewaySettings
 from tests.integration.gateway.test_gateway_resuming import REGIONS, Wanderer, publishing
 from tests.integration.gateway_clients import Socket, running_gateway
 from tests.patience import patience
@@ -36,20 +28,6 @@ DROPS = 12
 def stays_s(chance: random.Random, drops: int) -> float | None:
     """Return after how many seconds a client drops, or None: after `DROPS` it stays, so that slow machines end too."""
     return 0.05 + chance.random() * 0.25 if drops < DROPS else None
-
-
-@asynccontextmanager
-async def causal_gateway(url: str) -> AsyncIterator[str]:
-    """A gateway of a network with causal order."""
-    settings = GatewaySettings(port=0, limits=GatewayLimits())
-    replay_cache = RedisReplayCache(url)
-    access = ClientAccess(url, ordering="causal")
-    audit = AuditLog(StringIO())
-    application = make_application(
-        access, settings, guard=Guard(settings, replay_cache), replay_cache=replay_cache, audit=audit
-    )
-    async with serving(application) as where:
-        yield where
 
 
 class Answerer(Wanderer):
@@ -115,7 +93,8 @@ async def test_causes_come_before_answers_around_a_ring_of_sessions_that_drop_an
         keeper = await stack.enter_async_context(
             gamecast.connect("embedded://?nodes=3", name="keeper", ordering="causal")
         )
-        gateways = [await stack.enter_async_context(causal_gateway(keeper.url)) for _ in range(2)]
+        opening = [running_gateway(keeper.url, ordering="causal") for _ in range(2)]
+        gateways = [(await stack.enter_async_context(each)).url for each in opening]
         sessions = [Answerer(name) for name in RING]
         ended = asyncio.Event()
         drops = dict.fromkeys(RING, 0)
@@ -275,8 +254,8 @@ async def test_event_streams_that_drop_and_go_on_show_the_order_of_a_session_tha
 async def test_a_session_in_causal_order_may_publish_before_it_hears_that_it_has_subscribed() -> None:
     async with (
         gamecast.connect("embedded://?nodes=3", name="keeper", ordering="causal") as keeper,
-        causal_gateway(keeper.url) as gateway,
-        Socket.open(gateway, name="ann") as socket,
+        running_gateway(keeper.url, ordering="causal") as gateway,
+        Socket.open(gateway.url, name="ann") as socket,
         patience(30),
     ):
         await socket.say(type="subscribe", id=1, regions=["forest", "river"])

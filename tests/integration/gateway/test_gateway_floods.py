@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
-import orjson
 import pytest
 import trustme
 
@@ -25,8 +24,8 @@ from adapters.embedded.server import EmbeddedServer
 from gateway import messages
 from gateway.settings import parse_networks
 from gateway.tls import tls_context
-from gateway.tokens import KeyFile, Keys, mint, new_key
-from tests.integration.gateway_clients import Running, Socket, running_gateway
+from gateway.tokens import KeyFile
+from tests.integration.gateway_clients import Running, Socket, minted, running_gateway
 from tests.patience import patience
 
 
@@ -42,17 +41,6 @@ def tls(authority: trustme.CA, tmp_path: Path) -> ssl.SSLContext:
     chain.write_bytes(b"".join(blob.bytes() for blob in certificate.cert_chain_pems))
     key.write_bytes(certificate.private_key_pem.bytes())
     return tls_context(chain, key)
-
-
-@pytest.fixture
-def keys_file(tmp_path: Path) -> Path:
-    file = tmp_path / "keys.json"
-    file.write_bytes(orjson.dumps({"keys": [new_key("EdDSA", "k1")]}))
-    return file
-
-
-def minted(keys_file: Path, subject: str) -> str:
-    return mint(Keys.read(keys_file).signer(), subject=subject, read=["**"], write=["**"])
 
 
 async def status_by_tls(url: str, authority: trustme.CA) -> int:

@@ -34,13 +34,6 @@ from tests.patience import Deadline, patience
 
 
 @pytest.fixture
-def keys_file(tmp_path: Path) -> Path:
-    file = tmp_path / "keys.json"
-    file.write_bytes(orjson.dumps({"keys": [new_key("EdDSA", "k1")]}))
-    return file
-
-
-@pytest.fixture
 async def guarded(shared_redis: EmbeddedServer, keys_file: Path) -> AsyncIterator[Running]:
     """A gateway that asks for tokens."""
     async with running_gateway(shared_redis.url, keys=KeyFile(keys_file)) as running:

@@ -30,10 +30,10 @@ from gateway.guard import Guard
 from gateway.replaycache import RedisReplayCache
 from gateway.serving import serving
 from gateway.settings import GatewayLimits, GatewaySettings, HookName, HookSettings, WhenDown
-from gateway.tokens import KeyFile, Keys, mint, new_key
+from gateway.tokens import KeyFile, Keys, mint
 from sequencing.errors import UsageError
 from tests.integration.gateway.test_gateway_javascript import CLIENT, node
-from tests.integration.gateway_clients import Running, Socket
+from tests.integration.gateway_clients import Running, Socket, listening
 from tests.patience import patience
 
 SECRET = b"a secret of the game and its gateway"
@@ -55,14 +55,8 @@ class Backend:
     async def listening(self, held: socket.socket | None = None) -> AsyncIterator[None]:
         application = web.Application()
         application.router.add_post("/hooks/{hook}", self._hook)
-        runner = web.AppRunner(application, shutdown_timeout=0.1)
-        await runner.setup()
-        await (web.SockSite(runner, held) if held else web.TCPSite(runner, "127.0.0.1", 0)).start()
-        self.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
-        try:
+        async with listening(application, held) as self.url:
             yield
-        finally:
-            await runner.cleanup()
 
     def of(self, hook: str) -> list[dict[str, Any]]:
         return [question for question in self.asked if question["hook"] == hook]
@@ -91,13 +85,6 @@ async def backend() -> AsyncIterator[Backend]:
     backend = Backend()
     async with backend.listening():
         yield backend
-
-
-@pytest.fixture
-def keys_file(tmp_path: Path) -> Path:
-    file = tmp_path / "keys.json"
-    file.write_bytes(orjson.dumps({"keys": [new_key("EdDSA", "k1")]}))
-    return file
 
 
 def minted(keys_file: Path, **claims: Any) -> str:

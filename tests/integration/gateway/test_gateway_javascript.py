@@ -20,7 +20,7 @@ from adapters.embedded.ports import free_port
 from adapters.embedded.server import EmbeddedServer
 from gateway.gateway import Gateway
 from gateway.messages import SUBPROTOCOL
-from tests.integration.gateway_clients import Running, Socket, running_gateway
+from tests.integration.gateway_clients import Running, Socket, listening, running_gateway
 from tests.patience import patience
 
 CLIENT = Path(__file__).parents[3] / "gateway" / "client"
@@ -303,7 +303,7 @@ async def test_it_retries_behind_what_was_answered_so_that_two_equal_events_are_
 
     application = web.Application()
     application.router.add_get("/v1/socket", serve)
-    async with serving_by_hand(application) as url:
+    async with listening(application) as url:
         script = tmp_path / "again.mjs"
         script.write_text(AGAIN % {"client": (CLIENT / "gamecast.js").as_uri(), "url": url})
         process = await asyncio.create_subprocess_exec(*node(), str(script), stdout=asyncio.subprocess.PIPE)
@@ -315,18 +315,6 @@ async def test_it_retries_behind_what_was_answered_so_that_two_equal_events_are_
 
 def _acks(number: int, position: str) -> dict[str, Any]:
     return {"type": "acks", "acks": [{"id": number, "region": "forest", "position": position}]}
-
-
-@asynccontextmanager
-async def serving_by_hand(application: web.Application) -> AsyncIterator[str]:
-    runner = web.AppRunner(application)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    try:
-        yield f"http://127.0.0.1:{runner.addresses[0][1]}"
-    finally:
-        await runner.cleanup()
 
 
 DEAD = """

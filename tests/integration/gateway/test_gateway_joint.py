@@ -5,42 +5,23 @@ from __future__ import annotations
 import asyncio
 import json
 import subprocess
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl
 
 import aiohttp
-import orjson
 import pytest
 
 import gamecast
 from adapters.embedded.server import EmbeddedServer
 from gamecast import Event, JointEvent
 from gateway.eventtexts import EventTexts, visible
-from gateway.tokens import KeyFile, Keys, mint, new_key
+from gateway.tokens import KeyFile
 from sequencing.plan import Ordering
 from tests.integration.gateway.test_gateway_hooks import Backend, hooked
 from tests.integration.gateway.test_gateway_javascript import CLIENT, node
-from tests.integration.gateway_clients import Running, Socket, running_gateway
+from tests.integration.gateway_clients import Running, Socket, minted, running_gateway
 from tests.patience import patience
-
-
-@pytest.fixture
-async def running(redis_server: EmbeddedServer) -> AsyncIterator[Running]:
-    async with running_gateway(redis_server.url) as running:
-        yield running
-
-
-@pytest.fixture
-def keys_file(tmp_path: Path) -> Path:
-    file = tmp_path / "keys.json"
-    file.write_bytes(orjson.dumps({"keys": [new_key("EdDSA", "k1")]}))
-    return file
-
-
-def minted(keys_file: Path, subject: str, *, read: list[str], write: list[str]) -> str:
-    return mint(Keys.read(keys_file).signer(), subject=subject, read=read, write=write)
 
 
 def had(events: list[dict[str, Any]]) -> list[Any]:

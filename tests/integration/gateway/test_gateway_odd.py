@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import Any
 
 import aiohttp
 import orjson
@@ -14,9 +13,9 @@ from click.testing import CliRunner
 import gamecast
 from adapters.embedded.server import EmbeddedServer
 from cli.main import cli
-from gateway.tokens import KeyFile, Keys, mint, new_key
+from gateway.tokens import KeyFile
 from sequencing.errors import UsageError
-from tests.integration.gateway_clients import Socket, running_gateway
+from tests.integration.gateway_clients import Socket, minted, running_gateway
 from tests.patience import patience
 
 
@@ -61,17 +60,6 @@ async def test_players_come_again_after_the_control_redis_lost_its_data(is_subsc
                             break
                         assert (await response.json())["error"]["code"] in ("unreachable", "uncertain")
                     await asyncio.sleep(0.1)
-
-
-@pytest.fixture
-def keys_file(tmp_path: Path) -> Path:
-    file = tmp_path / "keys.json"
-    file.write_bytes(orjson.dumps({"keys": [new_key("EdDSA", "k1")]}))
-    return file
-
-
-def minted(keys_file: Path, subject: str = "alice", **claims: Any) -> str:
-    return mint(Keys.read(keys_file).signer(), subject=subject, read=["**"], write=["**"], **claims)
 
 
 async def raw_answer(url: str, request: bytes) -> bytes:

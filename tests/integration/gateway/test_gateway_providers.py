@@ -21,7 +21,7 @@ from adapters.embedded.server import EmbeddedServer
 from gateway import guard
 from gateway.keyurl import KeyUrl
 from gateway.tokens import Keys, mint, new_key, public_half
-from tests.integration.gateway_clients import Socket, running_gateway
+from tests.integration.gateway_clients import Socket, listening, running_gateway
 from tests.patience import patience
 
 
@@ -42,13 +42,8 @@ class Provider:
     async def listening(self, held: socket.socket | None = None) -> AsyncIterator[str]:
         application = web.Application()
         application.router.add_get("/jwks", self._jwks)
-        runner = web.AppRunner(application, shutdown_timeout=0.1)
-        await runner.setup()
-        await (web.SockSite(runner, held) if held else web.TCPSite(runner, "127.0.0.1", 0)).start()
-        try:
-            yield f"http://127.0.0.1:{runner.addresses[0][1]}/jwks"
-        finally:
-            await runner.cleanup()
+        async with listening(application, held) as url:
+            yield f"{url}/jwks"
 
     async def _jwks(self, request: web.Request) -> web.Response:
         await self.answers.wait()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import subprocess
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import AsyncExitStack
 from itertools import groupby
@@ -28,20 +28,11 @@ from gateway.sent import SentEvents
 from gateway.states import encoded
 from gateway.tokens import KeyFile
 from tests.integration.gateway.test_gateway_javascript import CLIENT, node
-from tests.integration.gateway.test_gateway_joint import keys_file, minted
-from tests.integration.gateway_clients import Running, Socket, running_gateway
+from tests.integration.gateway_clients import Running, Socket, minted, running_gateway
 from tests.patience import patience
-
-__all__ = ["keys_file"]
 
 Values = dict[str, tuple[Any, str]]
 """Key → payload and position."""
-
-
-@pytest.fixture
-async def running(redis_server: EmbeddedServer) -> AsyncIterator[Running]:
-    async with running_gateway(redis_server.url) as running:
-        yield running
 
 
 async def begun(socket: Socket, *regions: str) -> dict[str, Any]:

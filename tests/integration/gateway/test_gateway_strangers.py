@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
-import orjson
 import pytest
 import trustme
 
@@ -20,8 +19,8 @@ from gateway.outbox import REPLIES_BYTES_MAX, REPLIES_MAX
 from gateway.settings import parse_networks
 from gateway.subscriptions import STATES_AT_ONCE
 from gateway.tls import tls_context
-from gateway.tokens import KeyFile, Keys, mint, new_key
-from tests.integration.gateway_clients import Socket, running_gateway
+from gateway.tokens import KeyFile
+from tests.integration.gateway_clients import Socket, minted, running_gateway
 from tests.patience import patience
 
 UPGRADE = (
@@ -31,17 +30,6 @@ UPGRADE = (
 PONG = b"\x8a\x80\0\0\0\0"
 PART = b"\x01\x80\0\0\0\0"
 MORE = b"\x00\x80\0\0\0\0"
-
-
-@pytest.fixture
-def keys_file(tmp_path: Path) -> Path:
-    file = tmp_path / "keys.json"
-    file.write_bytes(orjson.dumps({"keys": [new_key("EdDSA", "k1")]}))
-    return file
-
-
-def minted(keys_file: Path, subject: str = "alice", **claims: Any) -> str:
-    return mint(Keys.read(keys_file).signer(), subject=subject, **{"read": ["**"], "write": ["**"]} | claims)
 
 
 def framed(text: str) -> bytes:

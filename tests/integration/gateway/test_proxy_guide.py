@@ -12,16 +12,15 @@ from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 
 import aiohttp
-import orjson
 import pytest
 import trustme
 
 from adapters.embedded.ports import free_port
 from adapters.embedded.server import EmbeddedServer
 from gateway.settings import parse_networks
-from gateway.tokens import KeyFile, Keys, mint, new_key
+from gateway.tokens import KeyFile, Keys, mint
 from tests.integration.gateway_clients import Running, running_gateway
-from tests.patience import Deadline, patience
+from tests.patience import Deadline, patience, until
 
 PAGE = Path(__file__).parents[3] / "docs" / "proxy.md"
 NGINX = shutil.which("nginx") or shutil.which("nginx", path="/usr/local/sbin:/usr/sbin:/sbin")
@@ -42,13 +41,6 @@ def trusted(authority: trustme.CA) -> ssl.SSLContext:
     context = ssl.create_default_context()
     authority.configure_trust(context)
     return context
-
-
-@pytest.fixture
-def keys_file(tmp_path: Path) -> Path:
-    file = tmp_path / "keys.json"
-    file.write_bytes(orjson.dumps({"keys": [new_key("EdDSA", "k1")]}))
-    return file
 
 
 @pytest.fixture
@@ -193,9 +185,7 @@ async def test_event_streams_come_through_nginx_at_once_and_their_token_into_no_
         while not (await stream.content.readline()).startswith(b": here"):  # heartbeats keep the stream open
             pass
     log = tmp_path / "nginx" / "access.log"
-    async with patience(10):
-        while '"GET /v1/events"' not in log.read_text():  # noqa: ASYNC110 - nginx writes it when the stream ends
-            await asyncio.sleep(0.02)
+    await until(lambda: '"GET /v1/events"' in log.read_text())
     assert token not in log.read_text()
 
 

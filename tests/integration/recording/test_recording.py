@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,7 @@ from gamecast.recording.reading import SessionReader
 from gamecast.recording.recorder import open_recorder
 from laboratory.bench.peers.path import PathPeer
 from laboratory.bench.workload import World, ring
-from tests.patience import patience, scaled
+from tests.patience import patience, scaled, until
 
 PLAYER = Path(__file__).parents[1] / "recording_player.py"
 ROOT = Path(__file__).parents[3]
@@ -51,12 +51,6 @@ def player(directory: Path, *arguments: object) -> subprocess.Popen[str]:
         text=True,
         env=os.environ | {"PYTHONPATH": str(ROOT)},
     )
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with patience(30):
-        while not condition():  # noqa: ASYNC110 - what others do has no event
-            await asyncio.sleep(0.01)
 
 
 async def take(client: gamecast.Client, events: int) -> list[gamecast.Event]:
@@ -278,7 +272,7 @@ async def tapped(world: World, url: str, directory: Path) -> tuple[OutsideTap, l
     record = gamecast.Recording(directory, host="here")
     recorder = open_recorder(record, version="1", ordering="acyclic", url=url)
     async with gamecast.connect(url, name=world.subscribers[0]) as client:
-        regions = [world.regions[at] for at in world.regions_of(0)]
+        regions = [world.regions[at] for at in world.members[0]]
         await client.subscribe(*regions)
         before = await control.newest()
         tap = OutsideTap(recorder, url)

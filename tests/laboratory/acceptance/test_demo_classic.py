@@ -8,7 +8,7 @@ import pytest
 
 from classic.protocols.two_phase import TwoPhase
 from laboratory.protocols.demo import EVENTS_MAX
-from tests.acceptance.test_demo import call, gamecast_command
+from tests.commands import call, gamecast_command
 
 
 @pytest.mark.parametrize(("name", "total"), [("isis-overlapping", True), ("propagation-tree", True), ("fifo", False)])

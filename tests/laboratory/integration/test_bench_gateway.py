@@ -104,7 +104,7 @@ def test_a_table_for_a_person_has_a_column_for_each_peer(soaked: dict[str, Any])
 def test_a_server_that_does_not_start_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("laboratory.bench.gateway_servers.START_S_MAX", 0.0)
     with (
-        pytest.raises(ProcessFailed, match="the process of server said nothing for 0 s"),
+        pytest.raises(ProcessFailed, match="the process of gateway said nothing for 0 s"),
         running(gateway, "redis://127.0.0.1:1"),
     ):
         pytest.fail("it started")

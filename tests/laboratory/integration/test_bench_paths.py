@@ -33,7 +33,7 @@ def test_events_take_the_planned_path_and_joins_change_nothing_of_it() -> None:
 
     async def deliver_one(url: str) -> tuple[object, Plan]:
         async with gamecast.connect(url, name=grid.subscribers[0]) as client, patience(20):
-            await client.subscribe(*(grid.regions[at] for at in grid.regions_of(0)))
+            await client.subscribe(*(grid.regions[at] for at in grid.members[0]))
             await client.publish(grid.regions[0], "it came")
             event = await anext(aiter(client))
             control = RedisControl(url)

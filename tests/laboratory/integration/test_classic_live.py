@@ -27,7 +27,7 @@ from laboratory.protocols import connection as classic
 from laboratory.protocols.executionlog import read_execution
 from tests.events import next_event, take
 from tests.laboratory.integration.classic_player import EACH as EACH_OF_PLAYERS
-from tests.patience import patience
+from tests.patience import patience, until
 
 FIVE = ("p1", "p2", "p3", "p4", "p5")
 EACH = 6
@@ -197,8 +197,7 @@ async def test_who_has_died_or_never_came_is_named_on_the_connection_and_in_the_
     async with cast("p1") as p1, patience(30):
 
         async def until_absent(*names: str) -> None:
-            while p1.absent.keys() != {*names}:  # noqa: ASYNC110
-                await asyncio.sleep(0.02)
+            await until(lambda: p1.absent.keys() == {*names})
 
         async with cast("p2"):
             await until_absent("p3")  # which never came; with p4, p1 has no group in common

@@ -15,13 +15,13 @@ import pytest
 import gamecast
 import gamecast.blocking
 from adapters.embedded.server import EmbeddedServer, EmbeddedServers
-from adapters.redis.leadercontrol import LeaderControl
 from adapters.redis.operating import RedisNodeOperator
 from adapters.redis.relays import RedisRelays
 from gamecast.errors import UsageError
 from laboratory.processes.children import Guard
 from laboratory.wan.delayproxy import DelayProxy, Leg
 from tests.events import take
+from tests.integration.networks import register
 from tests.patience import besides_waiting, scaled, slowness
 
 MATRIX = "from,west,east,south\nwest,0.5,30,70\neast,40,0.5,50\nsouth,60,45,0.5\n"
@@ -47,10 +47,7 @@ async def test_a_network_whose_urls_mean_nothing_here_is_reached_by_routes(
     control, *real = three_redis_servers.urls
     known = {f"redis://node-{number}.invalid:6379": url for number, url in enumerate(real, start=1)}
     routes = known | {"redis://control.invalid:6379": control}
-    registry = LeaderControl(control)
-    for number, url in enumerate(known, start=1):
-        await registry.register_node(f"n{number}", url)
-    await registry.close()
+    await register(control, {f"n{number}": url for number, url in enumerate(known, start=1)})
     relays = RedisRelays("redis://control.invalid:6379", routes=routes)
     relays.start()
     here, there = ("forest", "river", "town"), ("river", "town", "cave")

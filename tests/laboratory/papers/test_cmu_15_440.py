@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from classic.protocols.fifo import Data as Numbered
 from classic.protocols.fifo import Fifo
+from classic.protocols.numbered import Data as Numbered
 from classic.protocols.process import Deliver, Message
 from classic.protocols.setup import Setup
 from classic.protocols.two_phase import Commit, TwoPhase

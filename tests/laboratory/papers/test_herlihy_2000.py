@@ -9,12 +9,13 @@ import pytest
 from classic.protocols.arrow import Arrow, Arrows
 from classic.protocols.arrow import Swap as ArrowSwap
 from classic.protocols.arrow_combining import ArrowCombining
-from classic.protocols.arrow_counting import ArrowCounting, Data
+from classic.protocols.arrow_counting import ArrowCounting
 from classic.protocols.arrow_gaps import ArrowGaps
 from classic.protocols.arrow_joining import ArrowJoining
 from classic.protocols.combining import Combining, Swap
 from classic.protocols.combining_counting import CombiningCounting
 from classic.protocols.combining_joining import CombiningJoining
+from classic.protocols.numbered import Data
 from classic.protocols.process import Effect, Gap, Process, Send
 from classic.protocols.setup import Setup
 from classic.protocols.swap import NOTHING, Chain, Follows

@@ -28,6 +28,7 @@ from classic.protocols.three_phase import Final, OverlappingThreePhase, Propose,
 from classic.protocols.token_ring import TokenRing
 from classic.stepping import Stepper
 from sequencing.errors import UsageError
+from tests.laboratory.simulation.test_protocols import PrintedThreePhase
 
 
 def execution(**lines: str) -> Record:
@@ -404,16 +405,6 @@ def test_6_6_2_figure_6_14_the_timestamps_of_the_three_phase_example() -> None:
     assert stepper.delivered("C") == ["b", "a"], "step 10"
     stepper.receive("D", "A")
     assert stepper.delivered("D") == ["b", "a"], "step 11"
-
-
-class PrintedThreePhase(ThreePhase):
-    """Algorithm 6.5 to the letter: rule 3 leaves ``priority`` alone."""
-
-    def on_receive(self, source: str, packet: object) -> None:
-        priority = self.priority
-        super().on_receive(source, packet)
-        if isinstance(packet, Final):
-            self.priority = priority
 
 
 def crossing(protocol: type[Process]) -> Stepper:

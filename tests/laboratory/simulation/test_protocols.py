@@ -18,9 +18,9 @@ from classic.protocols.arrow_gaps import ArrowGaps
 from classic.protocols.arrow_joining import ArrowJoining
 from classic.protocols.catalogue import PROTOCOLS, make_processes
 from classic.protocols.combining_joining import CombiningJoining
-from classic.protocols.fifo import Data as FifoData
 from classic.protocols.fifo import Fifo
 from classic.protocols.lamport import Lamport
+from classic.protocols.numbered import Data as FifoData
 from classic.protocols.process import Effect, Gap, Guarantee, Message, Process, Scheduled
 from classic.protocols.propagation_tree import Down, PropagationTree
 from classic.protocols.raynal_schiper_toueg import Data as MatrixData

@@ -6,7 +6,8 @@ import json
 
 from click.testing import CliRunner
 
-from laboratory.bench.arrangements import SHAPES, arrangements, measure, run, small_worlds
+from laboratory.bench.arrangements import SHAPES, measure, run, small_worlds
+from laboratory.commands.bench import bench
 from placement.candidates import candidates
 from placement.objective import objective_for, region_rates
 from placement.planner import build
@@ -51,8 +52,8 @@ def test_every_arrangement_that_is_tried_for_them_is_sound() -> None:
 
 def test_the_command_prints_one_document_or_a_few_lines() -> None:
     runner = CliRunner()
-    done = runner.invoke(arrangements, ["--worlds", "5", "--seed", "2", "--json"])
+    done = runner.invoke(bench, ["arrangements", "--worlds", "5", "--seed", "2", "--json"])
     assert json.loads(done.stdout)["worlds"] == 5
-    shown = runner.invoke(arrangements, ["--worlds", "5", "--seed", "2"])
+    shown = runner.invoke(bench, ["arrangements", "--worlds", "5", "--seed", "2"])
     assert shown.exit_code == 0
     assert "with exhaustive search, as planned: mean 0.00%" in shown.stdout

@@ -68,7 +68,7 @@ def test_ratios_are_ours_over_theirs_where_both_have_figures() -> None:
 @pytest.mark.parametrize("size", [3, 4, 5, 8, 32])
 def test_on_the_grid_each_subscriber_has_three_regions_and_each_region_three_subscribers(size: int) -> None:
     grid = ring(size)
-    regions = [grid.regions_of(subscriber) for subscriber in range(size)]
+    regions = [grid.members[subscriber] for subscriber in range(size)]
     assert all(len(set(of_one)) == 3 for of_one in regions)
     assert set(Counter(region for of_one in regions for region in of_one).values()) == {3}
     if size >= 5:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from classic.protocols.catalogue import PROTOCOLS
-from classic.protocols.fifo import Data, Fifo
+from classic.protocols.fifo import Fifo
+from classic.protocols.numbered import Data
 from classic.protocols.process import Effect, Message, Send
 from classic.protocols.wire import decode, encode, messages_in, metadata_bytes
 from laboratory.protocols.run import Run

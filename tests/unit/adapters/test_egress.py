@@ -22,7 +22,7 @@ from sequencing.cut import ReadResult
 from sequencing.errors import NotConnected, Unreachable
 from sequencing.frames import StampedFrame
 from sequencing.plan import Plan
-from tests.patience import patience
+from tests.patience import patience, until
 
 PLAN = Plan(1, 1, "acyclic", {"n1": ""}, {"x": ("n1",)}, ())
 KEY = "x", 1
@@ -173,9 +173,7 @@ async def test_what_comes_while_a_read_waits_is_handed_on_as_long_as_there_is_ro
     assert read == by_read
     assert taker.taken == [number for number in (2, 3) if number not in by_read]
     looking.last = 400  # more than is handed on at once: the read has the rest, and does not wait for it
-    async with patience(10):
-        while after["x"][1] < looking.last:  # noqa: ASYNC110
-            await asyncio.sleep(0.001)
+    await until(lambda: after["x"][1] >= looking.last)
     assert sorted([*read, *taker.taken]) == [*range(2, 401)]
     task.cancel()
     await reader.close()

@@ -14,6 +14,7 @@ from sequencing.errors import NetworkError, NotConnected
 from sequencing.frames import PublishedFrame
 from sequencing.node import Answer, Verdict
 from sequencing.plan import Plan
+from tests.patience import until
 
 PLAN = Plan(1, 1, "acyclic", {"n1": ""}, {"a": ("n1",)}, ())
 
@@ -169,8 +170,7 @@ async def test_who_waits_no_longer_is_told_alone_and_once() -> None:
     two.offer("b")
     await rounds()
     async with asyncio.timeout(5):
-        while not one.told:  # noqa: ASYNC110 - a timer of the loop
-            await asyncio.sleep(0.01)
+        await until(lambda: one.told)
     [error] = one.told
     assert isinstance(error, NetworkError)
     assert not node.broken_off
@@ -185,8 +185,7 @@ async def test_a_request_without_any_more_waiting_for_it_is_broken_off() -> None
     two.offer("b")
     await rounds()
     async with asyncio.timeout(5):
-        while not two.told:  # noqa: ASYNC110 - a timer of the loop
-            await asyncio.sleep(0.01)
+        await until(lambda: two.told)
     assert node.broken_off == 1
     assert [isinstance(error, NetworkError) for [error] in (one.told, two.told)] == [True, True]
     one.offer("c")

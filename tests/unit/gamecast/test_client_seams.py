@@ -19,7 +19,7 @@ from gamecast.client.history import parse_since
 from gamecast.client.watching import Handlers
 from gamecast.testing import memory_url
 from sequencing.names import RegionPatterns
-from tests.patience import patience
+from tests.patience import until
 
 
 @pytest.mark.parametrize("name", ["Limits", "Ordering", "ReplayOrder", "WhenBehind", "WhenFull"])
@@ -106,9 +106,7 @@ async def test_what_one_task_leaves_comes_before_what_another_one_reads() -> Non
         tasks = [asyncio.create_task(work()) for work in (take_batches, take_one)]
         await asyncio.sleep(0.01)  # both ask
         await asyncio.gather(*(publisher.publish("r", number) for number in range(300)))
-        async with patience(10):
-            while len(taken) < 300:  # noqa: ASYNC110
-                await asyncio.sleep(0.001)
+        await until(lambda: len(taken) >= 300)
         assert taken == [*range(300)]
         rest.set()
         for task in tasks:

@@ -16,7 +16,7 @@ from sequencing.frames import FrameKind, Meta, StampedFrame
 from sequencing.ready import Missing, Ready
 from sequencing.subscriber import Subscriber
 from tests.events import take
-from tests.patience import patience
+from tests.patience import until
 
 
 def frame(region: str, last: int) -> StampedFrame:
@@ -101,9 +101,7 @@ async def test_a_connection_tells_how_long_its_frames_waited() -> None:
         assert isinstance(subscriber, Withholding)
         subscriber.withheld = []
         await client.publish("forest", "first")
-        async with patience(5):
-            while not client.statistics().held_frames:  # noqa: ASYNC110 - nobody tells
-                await asyncio.sleep(0.001)
+        await until(lambda: client.statistics().held_frames, 5)
         await asyncio.sleep(0.05)
         await client.publish("forest", "second")
         assert [event.payload for event in await take(client, 2)] == ["first", "second"]

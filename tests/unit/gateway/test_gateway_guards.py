@@ -23,10 +23,10 @@ from gateway.messages import read_json, read_message, read_publication
 from gateway.metrics import OTHER, BoundedLabels
 from gateway.refusal import Refusal
 from gateway.regions import check_public_region, checked_patterns
-from gateway.replaycache import MemoryReplayCache
+from gateway.replaycache import RedisReplayCache
 from gateway.settings import GatewayLimits, GatewaySettings, parse_limits
 from sequencing.depth import PAYLOAD_LISTS_MAX
-from sequencing.errors import BufferFull, InvalidName, UsageError
+from sequencing.errors import InvalidName, UsageError
 
 
 @pytest.mark.parametrize(
@@ -163,20 +163,8 @@ def test_a_holder_is_called_what_the_token_says() -> None:
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.7", "game.example"])
 def test_without_keys_a_gateway_listens_to_this_machine_only(host: str) -> None:
     with pytest.raises(UsageError, match="without keys"):
-        Guard(GatewaySettings(host=host), MemoryReplayCache(1))
-    Guard(GatewaySettings(host="127.0.0.1"), MemoryReplayCache(1))
-
-
-async def test_a_shelf_gives_a_name_once_and_forgets_in_time_and_never_too_early() -> None:
-    now = [0.0]
-    replay_cache = MemoryReplayCache(2, lambda: now[0])
-    assert await replay_cache.claim("a", b"1", 10) is None
-    assert await replay_cache.claim("a", b"2", 10) == b"1"
-    assert await replay_cache.claim("b", b"1", 20) is None
-    with pytest.raises(BufferFull):
-        await replay_cache.claim("c", b"1", 10)
-    now[0] = 10.5
-    assert await replay_cache.claim("a", b"3", 10) is None
+        Guard(GatewaySettings(host=host), RedisReplayCache("redis://127.0.0.1:1"))
+    Guard(GatewaySettings(host="127.0.0.1"), RedisReplayCache("redis://127.0.0.1:1"))
 
 
 def test_labels_are_bounded() -> None:
