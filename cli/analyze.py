@@ -247,7 +247,11 @@ def _tell(made: Analysis, out: Path | None) -> None:
         console.print("Farthest off: " + ", ".join(f"{name} {value:.2f}" for name, value in worst) + ".")
     order, losses = made.audit.order, made.audit.losses
     counts = order.inversions, order.cycles, made.audit.publisher_order_violations, made.audit.duplicated
-    console.print(promises((*counts, losses.lost, losses.unexpected), unexpected="events that were not published"))
+    unknown = [each.name for each in made.audit.promises if each.verdict == "unknown"]
+    table = promises(
+        (*counts, losses.lost, losses.unexpected), unexpected="events that were not published", unknown=unknown
+    )
+    console.print(table)
     for each in made.advice[:WORST_SHOWN]:
         console.print(f"Advice: {each.do} {each.named}: {each.because}.")
     for entry in made.quarantine.entries:
@@ -255,19 +259,19 @@ def _tell(made: Analysis, out: Path | None) -> None:
         console.print(f"Put aside: {entry.count:,} × {entry.what}: {entry.reason}{named}")
     for note in made.notes:
         console.print(f"Note: {note}.")
-    unknown = made.audit.unknown
+    reasons = made.audit.unknown
     if made.audit.verdict == "unknown":
         console.print(
             Text("It cannot be told whether all promises were kept. None was seen broken, but:", style="yellow")
         )
     elif made.audit.fine:
         console.print(Text("The promises are kept.", style="bold green"))
-    elif unknown:
+    elif reasons:
         console.print(Text("Not recorded completely:", style="yellow"))
-    for reason in unknown[:UNKNOWN_SHOWN]:
+    for reason in reasons[:UNKNOWN_SHOWN]:
         console.print(f"- {reason}.")
-    if len(unknown) > UNKNOWN_SHOWN:
-        console.print(f"- and {len(unknown) - UNKNOWN_SHOWN:,} reasons more (--json has them).")
+    if len(reasons) > UNKNOWN_SHOWN:
+        console.print(f"- and {len(reasons) - UNKNOWN_SHOWN:,} reasons more (--json has them).")
     if not made.audit.fine:
         console.print(Text("The promises are broken:", style="bold red"))
         for example in made.audit.examples:

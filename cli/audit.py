@@ -16,7 +16,7 @@ from rich.progress import SpinnerColumn, TextColumn
 from rich.table import Table
 from rich.text import Text
 
-from cli.promises import promises
+from cli.promises import NAMES, promises
 from cli.reporting import printable
 from gamecast.recording.deliverylog import (
     DeliveryLogs,
@@ -169,8 +169,9 @@ def _tell(verdict: Verdict, files: Sequence[Path], unknown: Sequence[str], pairs
         f"in {_count(verdict.regions, 'region')}, from {_count(len(files), 'file')}: {_few(files)}"
     )
     counts = verdict.inversions, verdict.cycles, verdict.publisher_order_violations, verdict.duplicated
+    lost = verdict.lost, verdict.unexpected
     console.print(
-        promises((*counts, verdict.lost, verdict.unexpected), unexpected="events that were not published there")
+        promises((*counts, *lost), unexpected="events that were not published there", unknown=NAMES if unknown else ())
     )
     if pairs is not None:
         console.print(_pairs(pairs))
