@@ -22,18 +22,34 @@ from sequencing.extras import require
 @click.argument("out", metavar="OUT_DIR", type=click.Path(path_type=Path, file_okay=False))
 @click.option("--to", "form", required=True, type=click.Choice(["log", "session"]), help="What to make.")
 @click.option(
+    "--field",
+    "said",
+    multiple=True,
+    metavar="FIELD=PLACE",
+    help="SOURCE are another program's logs (CSV, JSON Lines, Parquet). FIELD is subscriber, event, region or sender, "
+    "which are needed, index (else lines are counted), sent_at or delivered_at. PLACE is a column, a path (msg.id), "
+    "@file for the file's name, or =TEXT.",
+)
+@click.option(
     "--published",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="With --to session: the published events, as `gamecast audit` reads them.  [default: DIR.published.jsonl, if "
-    "all logs are in DIR]",
+    help="With --to session or --field: the published events, as `gamecast audit` reads them, or as --field says.  "
+    "[default: DIR.published.jsonl, if all logs are in DIR]",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document and nothing else.")
 @click.pass_context
 def convert(
-    context: click.Context, sources: Sequence[Path], out: Path, *, form: str, published: Path | None, as_json: bool
+    context: click.Context,
+    sources: Sequence[Path],
+    out: Path,
+    *,
+    form: str,
+    said: Sequence[str],
+    published: Path | None,
+    as_json: bool,
 ) -> None:
-    """Convert between recorded sessions and delivery logs.
+    """Convert between recorded sessions and delivery logs, and other programs' logs to either.
 
     With --to log, SOURCE is one session. OUT_DIR gets a log for each subscriber, for `gamecast audit OUT_DIR`.
     OUT_DIR.published.jsonl gets the published events, if they were recorded. With --to session, SOURCE are logs or
@@ -43,6 +59,8 @@ def convert(
     Example:
       gamecast convert session logs --to log
       gamecast convert logs session-again --to session
+      gamecast convert nats.jsonl logs --to log --field subscriber=consumer --field event=msg.id \\
+        --field region=subject --field sender=msg.from --field delivered_at=time
 
     Exit status: 0 if all was converted, 2 for wrong input, or if unreadable files of the session were left out.
     """
@@ -51,10 +69,18 @@ def convert(
             require(extra, "--to session", told="planner,recording")
     require_pyarrow()
     # Imported after that check: they need the extras.
-    from gamecast.recording.conversion import logs_to_session, session_to_logs
+    from gamecast.recording.conversion import foreign_to_logs, logs_to_session, session_to_logs
     from gamecast.recording.deliverylog import find_delivery_logs, find_published, published_beside, read_records
 
-    if form == "log":
+    if said:
+        from gamecast.recording.foreign import Fields, find_logs
+
+        fields, logs = Fields.of(said), find_logs(sources)
+        if form == "log":
+            done = foreign_to_logs(logs, out, published=published, fields=fields)
+        else:
+            done = logs_to_session(logs, out, published=published, version=__version__, fields=fields)
+    elif form == "log":
         if published is not None:
             raise UsageError("--published is for --to session: a session has its published events")
         if len(sources) != 1:

@@ -7,14 +7,12 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Literal
 
+from analytics.jobs.moves import Move
+
 ALIKE = 0.9
 """If two regions share this part of their subscribers, they cost an atom and are worth merging."""
 HOT = 4.0
 """A region with this many times the events of the median one is worth splitting, if its node is overloaded or busy."""
-FAR = 1.5
-"""A region whose stretch is this many times the median is worth moving."""
-FAR_ANYWHERE = 3.0
-"""And a region whose events take this many times the direct way, even if others do: a better node exists."""
 LISTED_MAX = 5
 NAMED_MAX = 6
 
@@ -23,7 +21,7 @@ NAMED_MAX = 6
 class Advice:
     """One piece of advice; ``gain`` sorts the advice of one kind, in the unit that ``because`` names."""
 
-    do: Literal["merge", "split", "re-place"]
+    do: Literal["merge", "split", "move"]
     regions: tuple[str, ...]
     because: str
     gain: float
@@ -42,19 +40,19 @@ class Advice:
 def advise(
     subscribers_of: Mapping[str, frozenset[str]],
     events_per_s: Mapping[str, float],
-    stretch_of: Mapping[str, float],
+    worth_moving: Sequence[Move],
     *,
     overloaded: Mapping[str, float],
     plan: Mapping[str, Sequence[str]],
 ) -> tuple[Advice, ...]:
-    """Return advice, most useful first of each kind.
+    """Return advice, most useful first of each kind; ``worth_moving``: as of `analytics.jobs.moves.moves`.
 
     ``overloaded``: nodes that carry more than the busiest subscriber receives, and how many times as much.
     """
     return (
         *_merge(subscribers_of, events_per_s)[:LISTED_MAX],
         *_split(subscribers_of, events_per_s, overloaded, plan)[:LISTED_MAX],
-        *_replace(stretch_of, events_per_s, plan)[:LISTED_MAX],
+        *(Advice("move", (each.region,), str(each), each.gain_ms) for each in worth_moving[:LISTED_MAX]),
     )
 
 
@@ -105,20 +103,4 @@ def _split(
                 f"; its node {hot[0]} carries {overloaded[hot[0]]:.1f} times what the busiest subscriber receives"
             )
         advice.append(Advice("split", (region,), because, events * audience))
-    return sorted(advice, key=lambda each: (-each.gain, each.regions))
-
-
-def _replace(
-    stretch_of: Mapping[str, float], rate: Mapping[str, float], plan: Mapping[str, Sequence[str]]
-) -> list[Advice]:
-    ordered = sorted(stretch_of.values())
-    median = ordered[len(ordered) // 2] if ordered else 0.0
-    advice = []
-    for region, stretch in stretch_of.items():
-        if median and (stretch >= FAR * median or stretch >= FAR_ANYWHERE):
-            where = f", on the path {' → '.join(plan[region])}" if plan.get(region) else ""
-            because = (
-                f"its events take {stretch:.2f} times the direct way, the median region's {median:.2f} times{where}"
-            )
-            advice.append(Advice("re-place", (region,), because, stretch * rate.get(region, 1.0)))
     return sorted(advice, key=lambda each: (-each.gain, each.regions))

@@ -16,17 +16,19 @@ from analytics.jobs.advice import Advice, advise
 from analytics.jobs.causal import Causality, CausalViolation, audit_causality
 from analytics.jobs.cells import add_up, without_untimely
 from analytics.jobs.clock_steps import find_clock_steps
-from analytics.jobs.completeness import Losses, audit_losses, latest_stays, owed_of
+from analytics.jobs.completeness import Losses, audit_losses, owed_of
 from analytics.jobs.evidence import CAUSAL, NEEDED_FOR, Promise, Unknown, verdict_of, weigh
 from analytics.jobs.load import Load, measure_load, read_plan, recorder_losses
+from analytics.jobs.moves import TRIPS_MAX, Move, Trip, moves
 from analytics.jobs.numbering import Numbering, number
 from analytics.jobs.order import Order, audit_order, audit_publishers, audit_repetitions
 from analytics.jobs.probes import direct_from_probes
+from analytics.jobs.skew import Skew, corrected, find_skews
 from analytics.jobs.slices import DELIVERIES_PER_SLICE, Slices, cut
 from analytics.jobs.spark import beside_each_other, kept, set_for
 from analytics.jobs.stages import measure_stages
 from analytics.jobs.stamp_audit import StampAudit, audit_stamps
-from analytics.jobs.stretch import Stretch, measure_stretch, path_nodes_of, quantile
+from analytics.jobs.stretch import Stretch, is_of_any, measure_stretch, path_nodes_of, quantile
 from analytics.jobs.timeline import MINUTE_NS, PARTS, count_minutes, histogram_of, measure_timeline, text_of
 from analytics.jobs.turns import Turn, find_turns
 from analytics.session.quarantine import Quarantine
@@ -130,6 +132,8 @@ class Analysis:
     membership: Sequence[tuple[str, str]] = field(default=())
     turns: tuple[Turn, ...] = ()
     """When delays rose, the largest rise first."""
+    skews: tuple[Skew, ...] = ()
+    """Of hosts' clocks, the reference first."""
 
     @property
     def unrecorded(self) -> Mapping[str, int]:
@@ -156,6 +160,7 @@ class Analysis:
             "timeline": list(self.tables["timeline"]),
             "stages": list(self.tables["stages"]),
             "advice": [each.as_dict() for each in self.advice],
+            "clocks": [each.as_dict() for each in self.skews],
             "sessions": list(self.sessions),
             "notes": list(self.notes),
             "unrecorded": dict(self.unrecorded),
@@ -217,8 +222,14 @@ def analyse(
     ``cells`` is the result of `add_up`, if the caller has it already.
     """
     quarantine = sources.quarantine
-    on_stage("adding up deliveries")
     set_for(spark, deliveries=sources.rows.get("deliveries", 0))
+    on_stage("comparing clocks")
+    stepped = find_clock_steps(sources["deliveries"]).collect()
+    hosts = _hosts_of(sources["deliveries"], [row["subscriber"] for row in stepped])
+    skews = find_skews(sources["probes"], hosts) if sources.rows.get("probes") else ()
+    if any(skew.corrected for skew in skews):
+        sources, cells = corrected(sources, skews), None
+    on_stage("adding up deliveries")
     cells = kept(cells if cells is not None else add_up(sources["deliveries"]))
     totals = _totals(cells)
     if not sources.logs and totals["deliveries"] < sources.rows.get("deliveries", 0):
@@ -250,7 +261,6 @@ def analyse(
     numbering = number_all(sources, cells, times=causal)
     on_stage("cutting the orders into slices")
     slices = cut(numbering, deliveries=deliveries, deliveries_per_slice=deliveries_per_slice)
-    stepped = find_clock_steps(sources["deliveries"]).collect()
     for row in stepped:
         example = f"{row['subscriber']}: by {row['worst_ms']:.0f} ms at most"
         quarantine.add("clock", "set back while it was recorded", count=row["steps"], examples=[example])
@@ -262,7 +272,7 @@ def analyse(
         )
         timed = aside(lambda: _measure_times(sources, cells, direct, plan, stepped=names, on_stage=on_stage))
         staged = aside(lambda: measure_stages(sources.tables))
-        loaded = aside(lambda: measure_load(sources.tables, cells, plan))
+        loaded = aside(lambda: measure_load(sources.tables, sources.latest_stays, cells, plan))
     audit, times, load = audited(), timed(), loaded()
     for name in audit.losses.silent:
         quarantine.add("subscriber", "in a region, and without any delivery", examples=[name])
@@ -280,11 +290,12 @@ def analyse(
         times.left_out,
         audit,
         load,
-        _advise(membership, load, tables, plan),
+        _advise(membership, load, times.moves, plan),
         quarantine,
-        tuple(_notes(sources, cells, audit)),
+        (*(str(skew) for skew in skews if skew.corrected), *_notes(sources, cells, audit)),
         membership,
         times.turns,
+        skews,
     )
     if dropped := ", ".join(f"{rows:,} of {what}" for what, rows in analysis.unrecorded.items()):
         lacking = f"recorders dropped rows ({dropped}): what they lack is not judged, or counts as lost"
@@ -296,7 +307,7 @@ def analyse(
 
 def number_all(sources: Sources, cells: DataFrame, *, times: bool = False) -> Numbering:
     """Number the deliveries, and what was owed and not delivered. ``times``: see `number`."""
-    owed = owed_of(latest_stays(sources["stays"]), sources["publishes"], sources["frames"])
+    owed = owed_of(sources.latest_stays, sources["publishes"], sources["frames"])
     return number(sources["deliveries"], cells, times=times, owed=owed)
 
 
@@ -322,11 +333,12 @@ def each_once(sources: Sources, cells: DataFrame) -> tuple[Sources, bool]:
 
 @dataclass(frozen=True, slots=True)
 class _Times:
-    """Tables of stretch, delays and minutes; deliveries without a direct way; turns."""
+    """Tables of stretch, delays and minutes; deliveries without a direct way; turns; moves of regions that pay."""
 
     tables: dict[str, Sequence[Mapping[str, Any]]]
     left_out: Mapping[str, int]
     turns: tuple[Turn, ...]
+    moves: Sequence[Move]
 
 
 def _measure_times(
@@ -343,14 +355,25 @@ def _measure_times(
     stretch = measure_stretch(cells, ways, path_nodes=path_nodes_of(sources["epochs"]), stepped=stepped)
     tables = _tables(stretch)
     on_stage("measuring each minute")
-    minutes = kept(count_minutes(sources["deliveries"], ways))
+    deliveries = sources["deliveries"]
+    if stepped:
+        told = fn.when(~is_of_any(stepped), fn.col("sent_at_ns"))
+        deliveries = deliveries.withColumn("sent_at_ns", told)
+    minutes = kept(count_minutes(deliveries, ways))
     tables["delays"] = _rows(histogram_of(minutes).orderBy("session", "bucket"))
-    lines = measure_timeline(sources.tables, minutes, plan)
+    lines = measure_timeline(sources.tables, sources.latest_stays, minutes, plan)
     minutes.unpersist()
     turns = find_turns(lines, _epochs_by_minute(sources["epochs"]))
     tables["timeline"] = lines.pop("all", [])
     tables |= {f"timeline_by_{kind}": rows for kind, rows in sorted(lines.items())}
-    return _Times(tables, stretch.left_out, turns)
+    return _Times(tables, stretch.left_out, turns, moves(_trips(stretch.trips), plan) if plan else ())
+
+
+def _trips(table: DataFrame) -> list[Trip]:
+    """Return what publishers' events took to subscribers, by region; none of a world with very many."""
+    mean = [(fn.sum(f"sum_{name}ms") / fn.sum("timed")).alias(name) for name in ("", "direct_")]
+    rows = table.groupBy("region", "publisher", "subscriber").agg(fn.sum("timed"), *mean).limit(TRIPS_MAX + 1).collect()
+    return [Trip(*row) for row in rows] if len(rows) <= TRIPS_MAX else []
 
 
 def audit_all(
@@ -370,7 +393,7 @@ def audit_all(
     doubtful = {*stepped, *_on_several_hosts(sources["connections"])}
     on_stage("weighing the evidence")
     dropped = recorder_losses(sources["losses"])
-    evidence = weigh(sources, cells, latest_stays(sources["stays"]), dropped)
+    evidence = weigh(sources, cells, sources.latest_stays, dropped)
     on_stage("auditing the order")
     order = audit_order(slices, numbering, cells)
     on_stage("auditing each publisher's order")
@@ -382,7 +405,7 @@ def audit_all(
         numbering,
         publishes=sources["publishes"],
         frames=sources["frames"],
-        stays=sources["stays"],
+        latest=sources.latest_stays,
         gaps=sources["gaps"],
         cells=cells,
         receives=sources["receives"],
@@ -415,6 +438,13 @@ def audit_all(
 NOT_COMPARED = "what was published is not recorded, or not by the numbers of its events"
 DAMAGED_TIMES = "times of sending are damaged: they are before 1970, or not those that it recorded itself"
 SET_BACK = "the order in which it published is not known: its clock was set back, or it went on at another host"
+
+
+def _hosts_of(deliveries: DataFrame, names: Sequence[str]) -> set[str]:
+    if not names:
+        return set()
+    rows = deliveries.where(fn.col("subscriber").isin(*names)).select("host").distinct().collect()
+    return {row["host"] for row in rows}
 
 
 def _on_several_hosts(connections: DataFrame) -> set[str]:
@@ -456,7 +486,7 @@ def _subscriber_delays(cells: DataFrame) -> list[dict[str, Any]]:
 def _advise(
     membership: Sequence[tuple[str, str]],
     load: Load,
-    tables: Mapping[str, Sequence[Mapping[str, Any]]],
+    worth_moving: Sequence[Move],
     plan: Mapping[str, Sequence[str]],
 ) -> tuple[Advice, ...]:
     audience: dict[str, set[str]] = {}
@@ -465,7 +495,7 @@ def _advise(
     return advise(
         {region: frozenset(names) for region, names in audience.items()},
         {row["region"]: row["events_per_s"] or 0.0 for row in load.regions},
-        {row["region"]: row["stretch"] for row in tables["by_region"]},
+        worth_moving,
         overloaded={row["node"]: row["ratio"] for row in load.nodes if row["ratio"] and row["ratio"] > OVERLOADED},
         plan=plan,
     )

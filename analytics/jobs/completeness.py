@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as fn
 
 from analytics.jobs.evidence import WHOLE, Evidence, Who
@@ -111,16 +111,6 @@ class Older:
         )
 
 
-def latest_stays(stays: DataFrame) -> DataFrame:
-    """Return the last revision of each stay, as the subscribers themselves recorded it.
-
-    A tap records stays too, but not the places in the delivery order at which they begin and end.
-    """
-    own = stays.where("from_index IS NOT NULL")
-    last = Window.partitionBy("session", "subscriber", "incarnation", "stay").orderBy(fn.desc("revision"))
-    return own.withColumn("_turn", fn.row_number().over(last)).where("_turn = 1").drop("_turn")
-
-
 def owed_of(stays: DataFrame, publishes: DataFrame, frames: DataFrame) -> Owed:
     """Return what some recorded stays are owed. ``stays``: the latest revisions."""
     where = ("session", "subscriber", "incarnation", "region")
@@ -138,7 +128,7 @@ def audit_losses(
     *,
     publishes: DataFrame,
     frames: DataFrame,
-    stays: DataFrame,
+    latest: DataFrame,
     gaps: DataFrame,
     cells: DataFrame,
     receives: DataFrame | None = None,
@@ -146,10 +136,9 @@ def audit_losses(
 ) -> Losses:
     """Compare the published events, from publishers' rows and taps' frames, with the delivered events.
 
-    ``evidence``: of a connection with holes, nothing counts as lost; of one without an end, nothing after its last
-    delivery.
+    ``latest``: the last revision of each stay; ``evidence``: of a connection with holes, nothing counts as lost; of one
+    without an end, nothing after its last delivery.
     """
-    latest = latest_stays(stays)
     delivered_by = cells.select("session", "subscriber").distinct()
     silent = latest.join(delivered_by, ["session", "subscriber"], "left_anti").select("subscriber").distinct()
     quiet = tuple(sorted(row["subscriber"] for row in silent.limit(1000).collect()))

@@ -10,7 +10,6 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as fn
 
-from analytics.jobs.completeness import latest_stays
 from analytics.jobs.stretch import quantile
 
 NS_PER_MS, NS_PER_S = 1e6, 1e9
@@ -35,7 +34,9 @@ class Load:
     recorder_losses: Mapping[str, int]
 
 
-def measure_load(tables: Mapping[str, DataFrame], cells: DataFrame, plan: Mapping[str, Sequence[str]]) -> Load:
+def measure_load(
+    tables: Mapping[str, DataFrame], latest_stays: DataFrame, cells: DataFrame, plan: Mapping[str, Sequence[str]]
+) -> Load:
     """Return the load; ``plan`` is each region's path of nodes, empty if unknown."""
     span = cells.groupBy("session").agg(fn.min("first_at_ns").alias("a"), fn.max("last_at_ns").alias("b")).collect()
     seconds = sum((row["b"] - row["a"]) / NS_PER_S for row in span if row["a"] is not None)
@@ -46,7 +47,7 @@ def measure_load(tables: Mapping[str, DataFrame], cells: DataFrame, plan: Mappin
         regions,
         subscribers,
         _nodes(regions, subscribers, plan, seconds),
-        _joins(tables["stays"], seconds),
+        _joins(latest_stays, seconds),
         _counts(tables["gaps"].groupBy("reason").count()),
         _counts(tables["epochs"].select("session", "epoch", "version", "reason").distinct().groupBy("reason").count()),
         recorder_losses(tables["losses"]),
@@ -139,8 +140,7 @@ def _nodes(
     ]
 
 
-def _joins(stays: DataFrame, seconds: float) -> dict[str, Any]:
-    latest = latest_stays(stays)
+def _joins(latest: DataFrame, seconds: float) -> dict[str, Any]:
     took = (fn.col("joined_at_ns") - fn.col("asked_at_ns")) / NS_PER_MS
     counted = latest.agg(
         fn.count("joined_at_ns").alias("joins"),

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as fn
 
-from analytics.jobs.spark import quiet_imports
+from analytics.jobs.spark import is_little, quiet_imports
 from analytics.session.clocks import estimate_offsets
 
 if TYPE_CHECKING:
@@ -75,6 +75,16 @@ def clock_offsets(probes: DataFrame) -> DataFrame:
     """
     pair = [fn.least("origin_host", "target_host").alias("a"), fn.greatest("origin_host", "target_host").alias("b")]
     rows = probes.where("origin_host <> target_host").select(*pair, "origin_host", "target_host", *TIMES)
+    if is_little(probes.sparkSession):
+        import pyarrow.compute as pc
+
+        # To start a worker of Python takes longer than to estimate so little.
+        few = rows.toArrow()
+        pairs = few.select(["a", "b"]).group_by(["a", "b"]).aggregate([]).to_pylist()
+        parts = [_estimate(few.filter((pc.field("a") == pair["a"]) & (pc.field("b") == pair["b"]))) for pair in pairs]
+        offsets = [each for part in parts for each in part.to_pylist()]
+        named = [tuple(each[name] for name in ("one", "other", "offset_ns", "off_by_ns")) for each in offsets]
+        return probes.sparkSession.createDataFrame(named, OFFSETS)
     with quiet_imports():
         return rows.groupBy("a", "b").applyInArrow(_estimate, OFFSETS)
 

@@ -90,6 +90,7 @@ def set_for(spark: SparkSession, *, deliveries: int) -> None:
     spark.conf.set(LITTLE, str(not large).lower())
     partitions = max(cores(spark), min(400, deliveries // 1_500_000)) if large else 1
     spark.conf.set("spark.sql.shuffle.partitions", str(partitions))
+    spark.conf.set("spark.sql.leafNodeDefaultParallelism", str(cores(spark) if large else 1))
     spark.conf.set("spark.sql.adaptive.enabled", str(large).lower())
     spark.conf.set("spark.sql.codegen.wholeStage", str(large).lower())
     spark.conf.set("spark.sql.codegen.factoryMode", "FALLBACK" if large else "NO_CODEGEN")
@@ -106,7 +107,7 @@ def kept(frame: DataFrame) -> DataFrame:
     Each job on such a table is planned from its rows, and not from all that led to them.
     """
     if is_little(frame.sparkSession):
-        return frame.sparkSession.createDataFrame(frame.toArrow(), frame.schema)
+        return frame.sparkSession.createDataFrame(frame.toArrow(), frame.schema).coalesce(1)
     return frame.persist()
 
 

@@ -38,6 +38,8 @@ class Stretch:
     which it is grouped.
     """
 
+    trips: DataFrame
+    """timed, and the sums sum_ms and sum_direct_ms, by session, subscriber, region and publisher."""
     by_destination: DataFrame
     by_region: DataFrame
     by_pair: DataFrame
@@ -51,15 +53,15 @@ def measure_stretch(
 ) -> Stretch:
     """Return the stretch of the cells of `analytics.jobs.cells`, given the ``direct`` ways (columns `DIRECT`).
 
-    ``path_nodes``: session, region and nodes, the number of nodes on the region's path. ``stepped``: subscribers whose
+    ``path_nodes``: session, region and nodes, the number of nodes on the region's path. ``stepped``: connections whose
     clock was set back, so that their times are unreliable. Unknown ways, and ways with an uncertainty clearly larger
     than the delay, are left out and counted.
     """
-    others = cells.where("publisher <> subscriber").withColumn("stepped", fn.col("subscriber").isin(list(stepped)))
+    others = cells.where("publisher <> subscriber").withColumn("stepped", is_of_any(stepped))
     joined = others.join(fn.broadcast(direct), ["publisher", "subscriber"], "left")
     vague = fn.col("uncertainty_ms") > VAGUE * fn.coalesce("direct_ms", fn.lit(0.0))
     why = (
-        fn.when(fn.col("stepped"), "the subscriber's clock was set back")
+        fn.when(fn.col("stepped"), "a clock was set back")
         .when(fn.col("direct_ms").isNull(), "no direct way is known")
         .when(vague, "the clocks' skew is known less well than the direct way is long")
     )
@@ -86,12 +88,18 @@ def measure_stretch(
     if path_nodes is not None:
         by_path_nodes = _ratio(good.join(fn.broadcast(path_nodes), ["session", "region"]), "nodes")
     return Stretch(
+        trips=good,
         by_destination=_ratio(good, "subscriber"),
         by_region=_ratio(good, "session", "region"),
         by_pair=_ratio(good, "publisher", "subscriber"),
         by_path_nodes=by_path_nodes,
         left_out=left_out,
     )
+
+
+def is_of_any(names: Sequence[str]) -> Column:
+    """Return the expression of whether some connections published or delivered it."""
+    return fn.col("subscriber").isin(list(names)) | fn.col("publisher").isin(list(names))
 
 
 def _ratio(rows: DataFrame, *by: str) -> DataFrame:

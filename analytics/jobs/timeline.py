@@ -14,7 +14,6 @@ from typing import Any
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as fn
 
-from analytics.jobs.completeness import latest_stays
 from analytics.jobs.stages import hops_of
 from analytics.jobs.stretch import NS_PER_MS, bucket_of, up_to_ms
 
@@ -71,7 +70,7 @@ def delay_histogram(deliveries: DataFrame) -> DataFrame:
 
 
 def measure_timeline(
-    tables: Mapping[str, DataFrame], minutes: DataFrame, plan: Mapping[str, Sequence[str]]
+    tables: Mapping[str, DataFrame], latest_stays: DataFrame, minutes: DataFrame, plan: Mapping[str, Sequence[str]]
 ) -> dict[str, list[Row]]:
     """Return the rows by kind: ``all``, ``server``, ``region``, ``node`` and ``link``, in order of key and minute.
 
@@ -82,7 +81,7 @@ def measure_timeline(
     lines = _lines(_keyed(tables, minutes, plan))
     events = _events(tables["publishes"], minutes)
     moved = {
-        "joins": _per_minute(latest_stays(tables["stays"]), "joined_at_ns"),
+        "joins": _per_minute(latest_stays, "joined_at_ns"),
         "gaps": _per_minute(tables["gaps"], "announced_at_ns"),
     }
     in_minute: dict[int, int] = {}

@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlparse
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as fn
 
-from analytics.jobs.spark import SMALL
+from analytics.jobs.spark import SMALL, kept
 from analytics.session.allowance import PARQUET_TIMES, Allowance
 from analytics.session.compaction import gather
 from analytics.session.finding import Finding, damaged_among, read_footer
@@ -39,6 +39,8 @@ SMALL_FILES = 1000
 SMALL_BYTES = 256 * 1024
 """Files of a table that are more and smaller than this are put together first: Spark reads them several times."""
 LITTLE_BYTES = 16 * 1024 * 1024
+PLANNED_ROWS_MAX = 1000
+"""Tables of few rows are part of a job's plan."""
 LOGS_SESSION = "logs"
 """The session of all delivery logs together: their subscribers may be spread over files."""
 
@@ -60,9 +62,23 @@ class Sources:
     """Files that a recorder was still writing, or left behind when it was killed."""
     files: Mapping[tuple[str, str], Sequence[Stored]] = field(default_factory=dict)
     """By session and table."""
+    _latest_stays: DataFrame | None = field(default=None, init=False)
 
     def __getitem__(self, table: str) -> DataFrame:
         return self.tables[table]
+
+    @property
+    def latest_stays(self) -> DataFrame:
+        """The last revision of each stay, as the subscribers themselves recorded it.
+
+        A tap records stays too, but not the places in the delivery order at which they begin and end.
+        """
+        if self._latest_stays is None:
+            own = self["stays"].where("from_index IS NOT NULL")
+            last = Window.partitionBy("session", "subscriber", "incarnation", "stay").orderBy(fn.desc("revision"))
+            latest = own.withColumn("_turn", fn.row_number().over(last)).where("_turn = 1").drop("_turn")
+            self._latest_stays = kept(latest)
+        return self._latest_stays
 
 
 def read_sources(spark: SparkSession, sources: Iterable[str | Path]) -> Sources:
@@ -166,12 +182,12 @@ def _put_aside(damaged: Sequence[Stored], table: str, session: str, quarantine: 
 def _read(spark: SparkSession, session: str, table: str, files: Sequence[Stored]) -> DataFrame:
     here = _read_here(files, TABLE_OF[table])
     if here is not None:
-        rows = spark.createDataFrame(here)
+        rows = spark.createDataFrame(here).coalesce(1)
     else:
         read = spark.read.schema(TABLE_OF[table].spark_schema()).option("ignoreCorruptFiles", "true")
         rows = spread(read.parquet(*(each.for_spark for each in files)), TABLE_OF[table])
     rows = rows.withColumn("session", fn.lit(session))
-    if here is not None and len(here) > 1000:
+    if here is not None and len(here) > PLANNED_ROWS_MAX:
         rows = rows.localCheckpoint()
     # One row without an event must not keep all others from being numbered.
     return (

@@ -25,6 +25,7 @@ import orjson
 from analytics.session.allowance import LOG_TIMES, Allowance
 from analytics.session.manifest import begin_session
 from analytics.session.schema import CONNECTIONS, DELIVERIES, LOSSES, PUBLISHES, STAYS, Table
+from analytics.session.storage import stored
 from gamecast.recording.columns import rows_of
 from gamecast.recording.deliverylog import (
     check_delivery,
@@ -35,6 +36,7 @@ from gamecast.recording.deliverylog import (
     read_records,
 )
 from gamecast.recording.files import SessionFiles
+from gamecast.recording.foreign import Fields
 from gamecast.recording.reading import SessionReader
 from sequencing.errors import UsageError, unwritable
 
@@ -105,8 +107,41 @@ def _write_logs(reader: SessionReader, target: Path, done: Converted) -> None:
     done.published = _write_published(reader, published_beside(target), done, allowance)
 
 
-def logs_to_session(sources: Sequence[Path], target: Path, *, published: Path | None, version: str) -> Converted:
-    """Write logs into a new session; ``published``: the file of published events, if there is one.
+def foreign_to_logs(sources: Sequence[Path], target: Path, *, published: Path | None, fields: Fields) -> Converted:
+    """Write other programs' logs as delivery logs, and what was published beside them.
+
+    Raises as `logs_to_session`.
+    """
+    _require_new(target)
+    done = Converted()
+    allowance = Allowance("the logs", map(stored, sources), times=LOG_TIMES)
+    beside = published_beside(target)
+    try:
+        with _Logs(target, allowance) as logs:
+            counted: dict[str, int] = {}
+            for source in sources:
+                for line, record in fields.deliveries(source, counted):
+                    check_delivery(record, source, line)
+                    logs.write({str(record["subscriber"]): [orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE)]})
+                    done.deliveries += 1
+            done.files = len(logs.names)
+        if published is not None:
+            with beside.open("wb") as stream:
+                for _, record in fields.published(published):
+                    stream.write(orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE))
+                    done.published += 1
+    except BaseException:
+        shutil.rmtree(target)
+        beside.unlink(missing_ok=True)
+        raise
+    return done
+
+
+def logs_to_session(
+    sources: Sequence[Path], target: Path, *, published: Path | None, version: str, fields: Fields | None = None
+) -> Converted:
+    """Write logs into a new session; ``published``: the file of published events, if there is one; ``fields``: where
+    the fields of other programs' logs are.
 
     Raises `InvalidInput`, naming file and line, for an invalid log, and `UsageError` if the directory cannot be used;
     nothing is left in it then.
@@ -114,7 +149,7 @@ def logs_to_session(sources: Sequence[Path], target: Path, *, published: Path | 
     _require_new(target)
     done = Converted()
     try:
-        _write_session(sources, target, published, version, done)
+        _write_session(sources, target, published, version, done, fields)
     except BaseException:
         shutil.rmtree(target)  # it was new, and must not be taken for a whole session
         raise
@@ -122,7 +157,12 @@ def logs_to_session(sources: Sequence[Path], target: Path, *, published: Path | 
 
 
 def _write_session(
-    sources: Sequence[Path], target: Path, published: Path | None, version: str, done: Converted
+    sources: Sequence[Path],
+    target: Path,
+    published: Path | None,
+    version: str,
+    done: Converted,
+    fields: Fields | None,
 ) -> None:
     session = begin_session(target, version=version, ordering="unknown", url="")
     files = SessionFiles(target, session=session.session, recorder=f"converted-{secrets.token_hex(6)}")
@@ -136,8 +176,9 @@ def _write_session(
             waiting.clear()
 
     stays: dict[str, int] = {}
+    counted: dict[str, int] = {}
     for source in sources:
-        for line, record in read_records(source):
+        for line, record in fields.deliveries(source, counted) if fields is not None else read_records(source):
             if "stay" in record and "event" not in record:
                 add(STAYS, _stay_row(record, source, line, stays))
                 done.stays += 1
@@ -146,7 +187,7 @@ def _write_session(
                 add(DELIVERIES, _delivery_row(record))
                 done.deliveries += 1
     if published is not None:
-        for line, record in read_records(published):
+        for line, record in fields.published(published) if fields is not None else read_records(published):
             add(PUBLISHES, _publish_row(record, published, line))
             done.published += 1
     for table in (DELIVERIES, STAYS, PUBLISHES):
