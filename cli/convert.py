@@ -49,7 +49,7 @@ def convert(
     published: Path | None,
     as_json: bool,
 ) -> None:
-    """Convert between recorded sessions and delivery logs, and other programs' logs to either.
+    """Convert between recorded sessions and delivery logs. Other programs' logs become either, with --field.
 
     With --to log, SOURCE is one session. OUT_DIR gets a log for each subscriber, for `gamecast audit OUT_DIR`.
     OUT_DIR.published.jsonl gets the published events, if they were recorded. With --to session, SOURCE are logs or
