@@ -40,8 +40,9 @@ NAMES_MAX = 3
     "--out",
     type=click.Path(path_type=Path, file_okay=False),
     metavar="DIR",
-    help="Write the report, pictures and tables.",
+    help="Where the report, pictures and tables go.  [default: SESSION-report beside it; none with --json, --follow]",
 )
+@click.option("--no-report", is_flag=True, help="Write no report.")
 @click.option(
     "--direct",
     type=click.Path(path_type=Path),
@@ -81,6 +82,7 @@ def analyze(
     *,
     master: str | None,
     out: Path | None,
+    no_report: bool,
     direct: Path | None,
     rtt: bool,
     hosts: Path | None,
@@ -107,6 +109,7 @@ def analyze(
     1 or 130.
     """
     from analytics.jobs.spark import BRIEF_BYTES_MAX, open_spark, spark_failures
+    from analytics.session.finding import find
     from analytics.session.storage import stored
 
     with needed_by("the analysis"):
@@ -115,8 +118,12 @@ def analyze(
     for place in (*places, *(stored(file) for file in (direct, hosts) if file is not None)):
         if not place.exists:
             raise InvalidInput(f"{place} does not exist")
+    if no_report and out is not None:
+        raise UsageError("--out says where the report goes, and --no-report that there is none")
     interrupted = False
     with _progress() as show, spark_failures():
+        show("looking at the files")
+        found = find(sessions) if follow is None else None
         show("starting Spark")
         spark = open_spark(master, is_brief=follow is None and _bytes_of(places) < BRIEF_BYTES_MAX)
         from analytics.jobs.analysis import analyse
@@ -127,24 +134,42 @@ def analyze(
             made, interrupted = _follow(spark, sessions, follow, ways, idle_s=idle, causal=causal or None, show=show)
         else:
             show("reading the files")
-            sources = read_sources(spark, sessions)
+            sources = read_sources(spark, found or sessions)
             made = analyse(spark, sources, direct=ways, causal=causal or None, on_stage=show)
-        if out is not None:
-            from analytics.report.report import write_report
-
-            show("writing the report")
-            with writing(f"--out {out}"):
-                write_report(out, made)
+        is_asked = out is not None or not (no_report or as_json or follow is not None)
+        report = _report(made, out or _beside(places[0]), is_default=out is None, show=show) if is_asked else None
     if as_json:
         click.echo(orjson.dumps(made.as_dict(), option=orjson.OPT_INDENT_2))
     else:
-        _tell(made, out)
+        _tell(made, report)
     if not made.audit.fine:
         context.exit(BROKEN)
     if interrupted:
         raise KeyboardInterrupt
     if made.audit.unknown:
         context.exit(CANNOT_TELL)
+
+
+def _report(made: Analysis, place: Path, *, is_default: bool, show: Callable[[str], None]) -> Path | None:
+    """Write the report; return where it is. A default place that cannot be written is no error."""
+    from analytics.report.report import write_report
+
+    show("writing the report")
+    try:
+        with writing(f"--out {place}"):
+            write_report(place, made)
+    except UsageError as error:
+        if not is_default:
+            raise
+        click.echo(f"No report: {error}", err=True)
+        return None
+    return place
+
+
+def _beside(source: Stored) -> Path:
+    """Return where the report of a session goes: beside it, or here if it is elsewhere."""
+    name = f"{source.last}-report"
+    return Path(source.place).with_name(name) if source.is_local else Path(name)
 
 
 def _bytes_of(places: Sequence[Stored]) -> int:

@@ -64,10 +64,9 @@ def _merge(subscribers_of: Mapping[str, frozenset[str]], rate: Mapping[str, floa
     for audience, regions in by_audience.items():
         if len(regions) > 1 and len(audience) > 1:
             pairs = len(regions) * (len(regions) - 1) // 2
-            because = (
-                f"the same {len(audience)} subscribers have them: one region saves {pairs} pairs to order, and "
-                "costs no subscriber an event"
-            )
+            ordered = f"{pairs} pair{'s' * (pairs != 1)} to order"
+            shared = f"the same {len(audience)} subscribers have them"
+            because = f"{shared}: one region saves {ordered}, and costs no subscriber an event"
             advice.append(Advice("merge", tuple(regions), because, float(pairs)))
     audiences = sorted(by_audience, key=sorted)
     for one, other in combinations(audiences if len(audiences) <= 1000 else [], 2):

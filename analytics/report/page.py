@@ -58,6 +58,10 @@ STYLE = (
   thead th { color: var(--soft); white-space: nowrap; }
   th { font-weight: 600; } tbody th { font-weight: 500; }
   .number { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
+  @media screen and (max-width: 640px) {
+    table { width: 100%; font-size: 12px; overflow-wrap: anywhere; } caption, thead th { white-space: normal; }
+    th, td { max-width: none; padding-right: 8px; } .number { white-space: normal; }
+  }
   .more, figcaption, .unit, .legend { color: var(--soft); font-size: 13px; }
   .more { margin-top: -10px; }
   figure { margin: 14px 0 20px; break-inside: avoid; }

@@ -11,9 +11,10 @@ import gzip
 import hashlib
 import re
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -22,6 +23,7 @@ from analytics.session.quarantine import Quarantine
 from analytics.session.runs import events_in
 from analytics.session.schema import (
     COMPACTED,
+    DELIVERIES,
     FILE_RECORDER,
     FILE_SCHEMA,
     FILE_SESSION,
@@ -32,7 +34,7 @@ from analytics.session.schema import (
     SESSION_FILE,
     TABLE_OF,
 )
-from analytics.session.storage import Stored, side_by_side
+from analytics.session.storage import Stored, side_by_side, stored
 from sequencing.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -114,6 +116,11 @@ class Finding:
             raise InvalidInput(
                 f"{source} is neither a session nor a directory of {' or '.join('*' + s for s in LOG_SUFFIXES)}"
             )
+
+    def nothing(self) -> InvalidInput:
+        """Return the error of sources without any delivery."""
+        said = "; ".join(f"{each.reason}: {', '.join(each.examples)}" for each in self.quarantine.entries[:3])
+        return InvalidInput(f"there are no deliveries to analyse{' – ' + said if said else ''}")
 
     def check_whole(self) -> None:
         """Look at all sources together: put on record which files are missing by their numbers.
@@ -260,6 +267,20 @@ class Finding:
             with file.open() as stream:
                 self._digests[file.name] = hashlib.file_digest(stream, "sha256").digest()
         return self._digests[file.name]
+
+
+def find(sources: Iterable[str | Path]) -> Finding:
+    """Look at session directories, and delivery logs or directories of them, by path or URL; without Spark.
+
+    Raises `InvalidInput` for missing files, and if there are no deliveries; `StorageUnavailable`.
+    """
+    finding = Finding(Quarantine())
+    for source in dict.fromkeys(map(str, sources)):
+        finding.take(stored(source))
+    finding.check_whole()
+    if not finding.logs and all(each.table != DELIVERIES.name for each in finding.usable):
+        raise finding.nothing()
+    return finding
 
 
 def finished_files(session: Stored) -> tuple[Mapping[str, Sequence[Stored]], Mapping[str, str]]:

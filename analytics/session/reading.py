@@ -24,12 +24,12 @@ from pyspark.sql import functions as fn
 from analytics.jobs.spark import SMALL, kept
 from analytics.session.allowance import PARQUET_TIMES, Allowance
 from analytics.session.compaction import gather
-from analytics.session.finding import Finding, damaged_among, read_footer
+from analytics.session.finding import Finding, damaged_among, find, read_footer
 from analytics.session.logs import read_logs
 from analytics.session.quarantine import Quarantine
 from analytics.session.runs import events_in, spread, spread_arrow
 from analytics.session.schema import DELIVERIES, TABLE_OF, TABLES, Table
-from analytics.session.storage import StorageUnavailable, Stored, side_by_side, stored
+from analytics.session.storage import StorageUnavailable, Stored, side_by_side
 from sequencing.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -81,16 +81,13 @@ class Sources:
         return self._latest_stays
 
 
-def read_sources(spark: SparkSession, sources: Iterable[str | Path]) -> Sources:
-    """Read session directories, and delivery logs or directories of them, by path or URL.
+def read_sources(spark: SparkSession, sources: Iterable[str | Path] | Finding) -> Sources:
+    """Read session directories, and delivery logs or directories of them, by path or URL; or what `find` has found.
 
     Raises `InvalidInput` for missing files, and if no delivery is left to analyse; `StorageUnavailable`.
     """
-    quarantine = Quarantine()
-    finding = Finding(quarantine)
-    for source in dict.fromkeys(map(str, sources)):
-        finding.take(stored(source))
-    finding.check_whole()
+    finding = sources if isinstance(sources, Finding) else find(sources)
+    quarantine = finding.quarantine
     rows: dict[str, int] = {}
     by_table: dict[tuple[str, str], list[Stored]] = {}
     for usable in sorted(finding.usable, key=lambda each: (each.session, each.table)):
@@ -115,8 +112,7 @@ def read_sources(spark: SparkSession, sources: Iterable[str | Path]) -> Sources:
         tables["deliveries"].append(deliveries.withColumn("session", fn.lit(LOGS_SESSION)))
         tables["stays"].append(stays.withColumn("session", fn.lit(LOGS_SESSION)))
     if not tables["deliveries"]:
-        said = "; ".join(f"{each.reason}: {', '.join(each.examples)}" for each in quarantine.entries[:3])
-        raise InvalidInput(f"there are no deliveries to analyse{' – ' + said if said else ''}")
+        raise finding.nothing()
     read = Sources(
         {table.name: union_of(spark, table.name, tables[table.name]) for table in TABLES},
         rows,

@@ -68,3 +68,19 @@ def test_what_is_not_there_is_wrong_use(tmp_path: Path) -> None:
     done = analyze(tmp_path / "nowhere")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == f"gamecast: {tmp_path / 'nowhere'} does not exist\n"
+
+
+def test_what_has_no_deliveries_is_refused_before_spark_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))  # Spark would not start
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "empty.jsonl").write_text("")
+    done = analyze(tmp_path / "logs")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("gamecast: there are no deliveries to analyse")
+
+
+def test_a_report_that_is_wanted_and_not_is_wrong_use(tmp_path: Path) -> None:
+    (tmp_path / "log.jsonl").write_text(line("s1", 0, "e0", "a", "s2", 15))
+    done = analyze(tmp_path / "log.jsonl", "--out", tmp_path / "out", "--no-report")
+    assert done.returncode == 2
+    assert "--no-report" in done.stderr

@@ -670,3 +670,5 @@ def test_the_command_ends_with_4_and_says_why(tmp_path: Path) -> None:
     assert done.exit_code == CANNOT_TELL, done.output
     assert "It cannot be told whether all promises were kept" in done.output
     assert "its end is not recorded: it was killed, or still runs" in done.output
+    assert (tmp_path / "session-report" / "report.html").is_file()
+    assert f"The report is {tmp_path / 'session-report' / 'report.html'}" in done.output
