@@ -146,6 +146,8 @@ def _unknown(logs: DeliveryLogs, unrecorded: Mapping[str, AbstractSet[str]]) -> 
         yield f"{indices} missing between the lines: the logs are incomplete, those of {_few(sorted(logs.partial))}"
     if logs.unended:
         yield f"the recording has no end, because a server was killed or still ran: {_few(sorted(logs.unended))}"
+    if logs.returned:
+        yield f"history was asked for, and only `gamecast analyze` judges that: {_few(sorted(logs.returned))}"
     if unrecorded:
         count = _count(sum(map(len, unrecorded.values())), "event")
         yield f"{count} of senders whose publishing was not recorded, or not to its end: {_few(sorted(unrecorded))}"

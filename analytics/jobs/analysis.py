@@ -226,7 +226,7 @@ def analyse(
     on_stage("comparing clocks")
     stepped = find_clock_steps(sources["deliveries"]).collect()
     hosts = _hosts_of(sources["deliveries"], [row["subscriber"] for row in stepped])
-    skews = find_skews(sources["probes"], hosts) if sources.rows.get("probes") else ()
+    skews = find_skews(sources, hosts) if sources.rows.get("probes") else ()
     if any(skew.corrected for skew in skews):
         sources, cells = corrected(sources, skews), None
     on_stage("adding up deliveries")

@@ -14,8 +14,8 @@ def add_up(deliveries: DataFrame) -> DataFrame:
     Columns: deliveries; timed, live ones with both times; delay_ns, the sum of these, and least_delay_ns; unsent, those
     without the time of sending; held and held_ns, likewise from receiving to delivering; negative, timed ones that were
     delivered before they were sent; epoch_min, epoch_max, sequence_max; foreign, those with an id instead; first_at_ns
-    and last_at_ns; first_index and last_index; untimely, those with a time that can be none (`is_time`), from which
-    nothing else is taken.
+    and last_at_ns, of deliveries; first_sent_ns and last_sent_ns; first_index and last_index; untimely, those with a
+    time that can be none (`is_time`), from which nothing else is taken.
     """
     live = fn.col("replayed").isNull() & is_timely()
     delay = fn.when(live, fn.col("delivered_at_ns") - fn.col("sent_at_ns"))
@@ -35,6 +35,8 @@ def add_up(deliveries: DataFrame) -> DataFrame:
         fn.count(fn.when(fn.col("epoch").isNull() | fn.col("sequence").isNull(), True)).alias("foreign"),
         fn.min(fn.when(is_timely(), fn.col("delivered_at_ns"))).alias("first_at_ns"),
         fn.max(fn.when(is_timely(), fn.col("delivered_at_ns"))).alias("last_at_ns"),
+        fn.min(fn.when(is_timely(), fn.col("sent_at_ns"))).alias("first_sent_ns"),
+        fn.max(fn.when(is_timely(), fn.col("sent_at_ns"))).alias("last_sent_ns"),
         fn.min("index").alias("first_index"),
         fn.max("index").alias("last_index"),
         fn.count(fn.when(~is_timely(), True)).alias("untimely"),
@@ -63,8 +65,8 @@ def without_untimely(deliveries: DataFrame) -> DataFrame:
 def merge(cells: DataFrame) -> DataFrame:
     """Return the cells of several parts of the same sessions, summed as if all had been added up at once."""
     least, most = (
-        ("epoch_min", "first_at_ns", "first_index", "least_delay_ns"),
-        ("epoch_max", "sequence_max", "last_at_ns", "last_index"),
+        ("epoch_min", "first_at_ns", "first_sent_ns", "first_index", "least_delay_ns"),
+        ("epoch_max", "sequence_max", "last_at_ns", "last_sent_ns", "last_index"),
     )
     return cells.groupBy(*CELL).agg(
         *(fn.sum(name).alias(name) for name in cells.columns if name not in (*CELL, *least, *most)),

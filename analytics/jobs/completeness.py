@@ -22,6 +22,8 @@ from analytics.jobs.spark import kept
 from sequencing.checkers import Offence
 
 ALWAYS, NEVER = -(1 << 62), 1 << 62
+IN_FLIGHT_NS = 250_000_000
+"""What was published so shortly before a leave may not have come by then."""
 CLOCKS_APART_NS = 5_000_000_000
 """Of two hosts, clocks are taken to be at most so far apart: what was published so much after a join was due.
 
@@ -157,26 +159,36 @@ def audit_losses(
     in_regions = events.join(fn.broadcast(owing), "region")
     expected = in_regions.where(is_due)
     owed = expected.where("event <= last")
-    in_time = fn.col("published_at_ns") + CLOCKS_APART_NS < fn.col("left_at_ns")
-    counted = expected.groupBy("stay_number").agg(
-        fn.count(fn.when(fn.col("event") <= fn.col("last"), True)).alias("owed"),
-        fn.count(fn.when((fn.col("event") > fn.col("last")) & in_time, True)).alias("late"),
-        fn.count("*").alias("due"),
+    covers = _covers(numbering, gaps, firsts)
+    untold = fn.lit(True) if covers is None else ~fn.col("told")
+    within = (fn.col("left_at_ns") == ALWAYS) | (fn.col("known_by_ns") + IN_FLIGHT_NS < fn.col("left_at_ns"))
+    in_time = fn.col("known_by_ns") + CLOCKS_APART_NS < fn.col("left_at_ns")
+    counted = (
+        (expected if covers is None else _told(expected, covers))
+        .groupBy("stay_number")
+        .agg(
+            fn.count(fn.when(fn.col("event") <= fn.col("last"), True)).alias("owed"),
+            fn.count(fn.when((fn.col("event") > fn.col("last")) & in_time & untold, True)).alias("late"),
+            fn.count(fn.when(within & untold, True)).alias("due"),
+        )
     )
     counted = kept(counted)
-    mute = tuple(_mute(counted, owing, numbering, gaps, receives, frames))
+    mute = tuple(_mute(counted, owing, numbering, receives, frames))
     quiet_stays = {(each.subscriber, each.region) for each in mute}
-    late = _behind(counted, owing, numbering, gaps)
+    late = _behind(counted, owing, numbering)
     behind = tuple(each for each in late if (each.subscriber, each.region) not in quiet_stays)
     short = counted.where("owed > 0").select("stay_number", "owed")
     lacking = kept(owing.join(short, "stay_number").where("owed <> delivered").select("stay_number"))
     lacking_count = lacking.count()
-    older = tuple(_older(in_regions, numbering, gaps)) if asked_for_all(latest) else ()
+    missed = in_regions.where("all AND event < first").where(within)
+    older = tuple(_older(missed, covers, numbering)) if asked_for_all(latest) else ()
     had_before, first_had_before = _had_before(owing, firsts, numbering)
+    if not had_before:
+        had_before, first_had_before = _again_in_a_stay(owing, slices.deliveries, numbering)
     try:
         losses = Losses(0, 0, None, quiet)
         if lacking_count:
-            losses = _missing(owed.join(fn.broadcast(lacking), "stay_number"), firsts, numbering, gaps, quiet)
+            losses = _missing(owed.join(fn.broadcast(lacking), "stay_number"), firsts, numbering, covers, quiet)
         return replace(
             losses,
             unexpected=unexpected,
@@ -231,6 +243,27 @@ def _of_names(slices: Slices, numbering: Numbering, publishes: DataFrame, eviden
     return Losses(counts[0], 0, first, (), counts[1], first_unexpected)
 
 
+def _again_in_a_stay(owing: DataFrame, deliveries: DataFrame, numbering: Numbering) -> tuple[int, Offence | None]:
+    """Count what came from history, or live and from history, twice in one stay."""
+    again = deliveries.where("nth > 1 AND replayed").select("viewer", "region", "event", "index")
+    again = kept(again)
+    if again.isEmpty():
+        return 0, None
+    stays = owing.select("stay_number", "viewer", "region", "from_index", "to_index")
+    within = (fn.col("index") >= fn.col("from_index")) & (fn.col("index") < fn.col("to_index"))
+    placed = again.join(fn.broadcast(stays), ["viewer", "region"]).where(within)
+    others = deliveries.select("viewer", "event", fn.col("index").alias("other"))
+    twice = placed.join(others, ["viewer", "event"]).where("other < index AND other >= from_index")
+    one = fn.min(fn.struct("index", "viewer", "event", "region")).alias("one")
+    totals = twice.agg(fn.countDistinct("viewer", "index").alias("n"), one).first()
+    if totals is None or not totals["n"]:
+        return 0, None
+    one = totals["one"]
+    names = numbering.name_events([one["event"]])
+    viewer, region = numbering.viewers[one["viewer"]], numbering.regions[one["region"]][1]
+    return int(totals["n"]), Offence("duplicate", (names[one["event"]],), (region,), (viewer.name,))
+
+
 def _numbers_of(connections: Iterable[Who], numbering: Numbering) -> set[int | None]:
     number_of = numbering.viewer_numbers()
     return {number_of(*connection) for connection in connections}
@@ -247,11 +280,14 @@ def _published(numbering: Numbering, publishes: DataFrame, frames: DataFrame) ->
     acknowledged = publishes.where("outcome = 'acknowledged' AND sequence IS NOT NULL")
     host = fn.col("host").alias("published_host")
     own = acknowledged.select("session", "region", "epoch", "sequence", "published_at_ns", host)
-    carried = frames.where("events > 0").select("session", "region", "epoch", "sequence", "events").distinct()
+    own = own.withColumn("known_by_ns", fn.col("published_at_ns"))
+    seen = fn.min(fn.coalesce("first_sent_at_ns", "noted_at_ns")).alias("known_by_ns")
+    carried = frames.where("events > 0").groupBy("session", "region", "epoch", "sequence", "events").agg(seen)
     each = fn.explode(fn.sequence(fn.col("sequence") - fn.col("events") + 1, fn.col("sequence")))
     tapped = carried.withColumn("each", each).select(
         *("session", "region", "epoch", fn.col("each").alias("sequence"), fn.lit(ALWAYS).alias("published_at_ns")),
         fn.lit(None).cast("string").alias("published_host"),
+        "known_by_ns",
     )
     known_here, known_tapped = not own.isEmpty(), not tapped.isEmpty()
     if not known_here and not known_tapped:
@@ -260,10 +296,10 @@ def _published(numbering: Numbering, publishes: DataFrame, frames: DataFrame) ->
     numbered = both.join(regions, ["session", "region"]).drop("region").withColumnRenamed("number", "region")
     # Sequences beyond all known ones would be numbered as another epoch's.
     kept = numbered.where(numbering.has_place()).select(
-        "region", numbering.event_number().alias("event"), "published_at_ns", "published_host"
+        "region", numbering.event_number().alias("event"), "published_at_ns", "published_host", "known_by_ns"
     )
     if known_here and known_tapped:
-        last = fn.max(fn.struct("published_at_ns", "published_host")).alias("last")
+        last = fn.max(fn.struct("published_at_ns", "published_host", "known_by_ns")).alias("last")
         kept = kept.groupBy("region", "event").agg(last).select("region", "event", "last.*")
     return kept
 
@@ -272,15 +308,12 @@ def _unexpected(
     slices: Slices, numbering: Numbering, events: DataFrame, evidence: Evidence
 ) -> tuple[int, Offence | None]:
     """Count the delivered events that their publisher did not publish, of publishers all of whose events are known."""
-    sessions = {session for session, _ in numbering.regions}
-    known = [
-        number
-        for number, name in enumerate(numbering.publishers)
-        if all((session, name) in evidence.publishers for session in sessions)
-    ]
-    if not known:
-        return 0, None
-    theirs = slices.deliveries.where((fn.col("nth") == 1) & fn.col("publisher").isin(known))
+    is_known = fn.lit(False)
+    for session in {session for session, _ in numbering.regions}:
+        known = [n for n, name in enumerate(numbering.publishers) if (session, name) in evidence.publishers]
+        regions = [n for n, (of, _) in enumerate(numbering.regions) if of == session]
+        is_known |= fn.col("publisher").isin(known) & fn.col("region").isin(regions)
+    theirs = slices.deliveries.where((fn.col("nth") == 1) & is_known)
     strange = theirs.join(events.select("region", "event"), ["region", "event"], "left_anti")
     one = fn.min(fn.struct("event", "viewer", "region")).alias("one")
     totals = strange.agg(fn.countDistinct("event").alias("n"), one).first()
@@ -337,7 +370,7 @@ def _stays(latest: DataFrame, numbering: Numbering, cells: DataFrame, evidence: 
         left = ALWAYS if row["to_index"] is None or row["left_at_ns"] is None else row["left_at_ns"] - ahead.get(who, 0)
         since, begin = (row["since_epoch"], row["since_sequence"]), (row["begin_epoch"], row["begin_sequence"])
         told = begin if since[0] is None else since
-        is_known = row["joined_at_ns"] is not None and told[0] is not None and told != (0, 0)
+        is_known = row["joined_at_ns"] is not None and None not in told and told != (0, 0)
         behind_event = _event_at(numbering, region, *told) if is_known else None
         resumes = is_known and since[0] is not None
         asks_all = row["joined_at_ns"] is not None and since == (0, 0)
@@ -373,13 +406,10 @@ def asked_for_all(latest: DataFrame) -> bool:
     return not latest.where("since_epoch = 0 AND since_sequence = 0").isEmpty()
 
 
-def _older(in_regions: DataFrame, numbering: Numbering, gaps: DataFrame) -> Iterator[Older]:
-    told = {(row["subscriber"], row["region"]) for row in gaps.select("subscriber", "region").distinct().collect()}
-    missed = in_regions.where("all AND delivered > 0 AND event < first").groupBy("viewer", "region").count()
-    for row in missed.orderBy("viewer", "region").collect():
-        viewer, region = numbering.viewers[row["viewer"]], numbering.regions[row["region"]][1]
-        if (viewer.subscriber, region) not in told:
-            yield Older(viewer.name, region, int(row["count"]))
+def _older(missed: DataFrame, covers: DataFrame | None, numbering: Numbering) -> Iterator[Older]:
+    untold = missed if covers is None else _told(missed, covers).where("NOT told")
+    for row in untold.groupBy("viewer", "region").count().orderBy("viewer", "region").collect():
+        yield Older(numbering.viewers[row["viewer"]].name, numbering.regions[row["region"]][1], int(row["count"]))
 
 
 def _had_before(owing: DataFrame, firsts: DataFrame, numbering: Numbering) -> tuple[int, Offence | None]:
@@ -403,7 +433,6 @@ def _mute(
     counted: DataFrame,
     owing: DataFrame,
     numbering: Numbering,
-    gaps: DataFrame,
     receives: DataFrame | None,
     frames: DataFrame,
 ) -> Iterator[Mute]:
@@ -420,27 +449,23 @@ def _mute(
         for row in with_events.groupBy("session", "subscriber", "incarnation", "region").count().collect():
             viewer = number_of(row["session"], row["subscriber"], row["incarnation"])
             arrived[viewer, regions.get((row["session"], row["region"]))] = row["count"]
-    told = {(row["subscriber"], row["region"]) for row in gaps.select("subscriber", "region").distinct().collect()}
     # A later stay of the connection in the region may have had what was received.
     had = {(row["viewer"], row["region"]) for row in owing.where("delivered > 0").select("viewer", "region").collect()}
     counts: dict[tuple[int, int], int] = {}
     for row in rows:
         where = row["viewer"], row["region"]
-        who, region = numbering.viewers[row["viewer"]].subscriber, numbering.regions[row["region"]][1]
         received = 0 if where in had else arrived.get(where, 0)
-        if (who, region) not in told and (due := max(row["due"] or 0, received)):
+        if due := max(row["due"] or 0, received):
             counts[where] = max(counts.get(where, 0), due)
     for (viewer_number, region_number), due in sorted(counts.items()):
         yield Mute(numbering.viewers[viewer_number].name, numbering.regions[region_number][1], due)
 
 
-def _behind(counted: DataFrame, owing: DataFrame, numbering: Numbering, gaps: DataFrame) -> Iterator[Behind]:
+def _behind(counted: DataFrame, owing: DataFrame, numbering: Numbering) -> Iterator[Behind]:
     late = counted.where("late > 0").select("stay_number", "late")
-    told = {(row["subscriber"], row["region"]) for row in gaps.select("subscriber", "region").distinct().collect()}
     for row in late.join(owing, "stay_number").select("viewer", "region", "late").orderBy("viewer", "region").collect():
         viewer, region = numbering.viewers[row["viewer"]], numbering.regions[row["region"]][1]
-        if (viewer.subscriber, region) not in told:
-            yield Behind(viewer.name, region, int(row["late"]))
+        yield Behind(viewer.name, region, int(row["late"]))
 
 
 def _behind_ns(cells: DataFrame) -> dict[tuple[str, str], int]:
@@ -468,13 +493,13 @@ def _bounds(stays: DataFrame, firsts: DataFrame) -> DataFrame:
 
 
 def _missing(
-    owed: DataFrame, firsts: DataFrame, numbering: Numbering, gaps: DataFrame, silent: tuple[str, ...]
+    owed: DataFrame, firsts: DataFrame, numbering: Numbering, covers: DataFrame | None, silent: tuple[str, ...]
 ) -> Losses:
     seen = firsts.select("viewer", "event", fn.col("index").alias("at"))
     matched = (fn.col("o.viewer") == fn.col("s.viewer")) & (fn.col("o.event") == fn.col("s.event"))
     matched &= (fn.col("s.at") >= fn.col("o.from_index")) & (fn.col("s.at") < fn.col("o.to_index"))
     missing = kept(owed.alias("o").join(seen.alias("s"), matched, "left_anti"))
-    told = _announced(missing, numbering, gaps, firsts)
+    told = missing.withColumn("told", fn.lit(False)) if covers is None else _told(missing, covers)
     one = fn.min(fn.struct("told", "published_at_ns", "event", "viewer", "region")).alias("one")
     totals = told.agg(fn.count("*").alias("n"), fn.sum(fn.col("told").cast("int")).alias("told"), one).first()
     missing.unpersist()
@@ -508,8 +533,8 @@ def _resumed(gaps: DataFrame, numbering: Numbering, firsts: DataFrame) -> dict[t
     return resumed
 
 
-def _announced(missing: DataFrame, numbering: Numbering, gaps: DataFrame, firsts: DataFrame) -> DataFrame:
-    """Add told: whether a gap of the same viewer and region covers the event."""
+def _covers(numbering: Numbering, gaps: DataFrame, firsts: DataFrame) -> DataFrame | None:
+    """Return viewer, region, gap_from and gap_to: the events that gaps announced; None without any."""
     number_of = numbering.viewer_numbers()
     regions = {region: n for n, region in enumerate(numbering.regions)}
     rows = []
@@ -525,9 +550,14 @@ def _announced(missing: DataFrame, numbering: Numbering, gaps: DataFrame, firsts
                 end = min([end, *(event - 1 for at, event in resumed.get((viewer, region), ()) if at >= gap["index"])])
             rows.append((viewer, region, begin, end))
     if not rows:
-        return missing.withColumn("told", fn.lit(False))
-    table = missing.sparkSession.createDataFrame(rows, "viewer int, region int, gap_from long, gap_to long")
-    covered = missing.join(fn.broadcast(table), ["viewer", "region"]).where("event BETWEEN gap_from AND gap_to")
-    keys = covered.select("stay_number", "event").distinct().withColumn("_told", fn.lit(True))
-    joined = missing.join(keys, ["stay_number", "event"], "left")
-    return joined.withColumn("told", fn.coalesce("_told", fn.lit(False)))
+        return None
+    return firsts.sparkSession.createDataFrame(rows, "viewer int, region int, gap_from long, gap_to long")
+
+
+def _told(events: DataFrame, covers: DataFrame) -> DataFrame:
+    """Add told: whether a gap of the same viewer and region covers the event."""
+    within = fn.struct("gap_from", "gap_to").alias("gap")
+    gaps = covers.groupBy("viewer", "region").agg(fn.collect_list(within).alias("gaps"))
+    joined = events.join(fn.broadcast(gaps), ["viewer", "region"], "left")
+    covered = fn.exists("gaps", lambda gap: fn.col("event").between(gap["gap_from"], gap["gap_to"]))
+    return joined.withColumn("told", fn.coalesce(covered, fn.lit(False))).drop("gaps")

@@ -66,7 +66,8 @@ def weigh(sources: Sources, cells: DataFrame, latest_stays: DataFrame, recorder_
     """Return what the records of some sources can show. ``cells``: see `analytics.jobs.cells`; ``latest_stays``: the
     last revision of each; ``recorder_losses``: rows that recorders dropped, by table and reason."""
     closed = _closed(sources["connections"])
-    cell_rows = cells.select(*CELL, "deliveries", "first_index", "last_index").collect()
+    sent = ("first_sent_ns", "last_sent_ns")
+    cell_rows = cells.select(*CELL, "deliveries", "first_index", "last_index", *sent).collect()
     partial = dict(_partial(cell_rows, latest_stays, sources["gaps"]))
     unclosed = frozenset(who for who, is_closed in closed.items() if not is_closed)
     lacking = _lacking(sources.quarantine, sources.unfinished, recorder_losses)
@@ -76,13 +77,20 @@ def weigh(sources: Sources, cells: DataFrame, latest_stays: DataFrame, recorder_
     strange = sorted(each for each in publishers - recorded if each[0] in known)
     unmet = dict(_unmet(cell_rows, latest_stays, closed, known))
     answers = _answers(sources["publishes"])
-    unseen = sorted(_unseen(sources["stays"], {(session, name) for session, name, _ in closed}, cell_rows))
+    unseen = sorted(_unseen(sources["stays"], closed, cell_rows))
+    elsewhere = sorted(_sent_elsewhere(cell_rows, sources["connections"]))
     history = sorted(_history_from_nowhere(sources["deliveries"], latest_stays), key=str)
     mute = {each for each in publishers & recorded if each not in answers}
     unknown = [
         *lacking,
         *(Unknown(("nothing lost",), name, reason) for (_, name, _), reason in sorted(unmet.items(), key=str)),
         *(Unknown(ALL, name, "a tap saw it in regions, and its recorder's files are not here") for _, name in unseen),
+        *(
+            Unknown(
+                COMPLETENESS, name, "it published while none of its recorded connections was open: others are missing"
+            )
+            for _, name in elsewhere
+        ),
         *(
             Unknown(("nothing lost",), name, "it delivered history, and from where it asked for it is not recorded")
             for _, name, _ in history
@@ -98,7 +106,7 @@ def weigh(sources: Sources, cells: DataFrame, latest_stays: DataFrame, recorder_
             for _, name in strange
         ),
     ]
-    doubtful = {(session, name) for session, name, _ in unclosed} | mute
+    doubtful = {(session, name) for session, name, _ in unclosed} | mute | set(elsewhere)
     doubtful |= {publisher for publisher, all_known in answers.items() if not all_known}
     whole = frozenset[tuple[str, str]]() if lacking else frozenset(recorded - doubtful)
     return Evidence(tuple(unknown[:UNKNOWN_MAX]), frozenset({*partial, *unmet}), unclosed, whole)
@@ -178,15 +186,38 @@ def _unmet(
             yield who, "it delivered, and its stays in regions are not recorded"
 
 
-def _unseen(
-    stays: DataFrame, recorded: AbstractSet[tuple[str, str]], cells: Sequence[Row]
-) -> Iterator[tuple[str, str]]:
-    """Yield (session, name) of those that a tap saw in regions, and of which nothing else is recorded."""
-    delivered = {(row["session"], row["subscriber"]) for row in cells}
-    for row in stays.where("from_index IS NULL").select("session", "subscriber").distinct().collect():
-        who = row["session"], row["subscriber"]
-        if who not in recorded and who not in delivered:
-            yield who
+def _unseen(stays: DataFrame, recorded: Mapping[Who, bool], cells: Sequence[Row]) -> set[tuple[str, str]]:
+    """Return (session, name) of connections that a tap saw in regions, and of which nothing else is recorded."""
+    known = {*recorded, *((row["session"], row["subscriber"], row["incarnation"]) for row in cells)}
+    known |= {(session, name, None) for session, name, _ in known}
+    seen = stays.where("from_index IS NULL").select("session", "subscriber", "incarnation").distinct().collect()
+    return {who[:2] for who in map(tuple, seen) if who not in known}
+
+
+OPENING_NS = 1_000_000_000
+"""Nothing is published so long before a connection is open, or after it is closed."""
+
+
+def _sent_elsewhere(cells: Sequence[Row], connections: DataFrame) -> set[tuple[str, str]]:
+    """Return the (session, name) of recorded publishers with events from before or after all of their connections."""
+    whole = connections.groupBy("session", "name", "incarnation").agg(
+        fn.min("opened_at_ns").alias("opened"), fn.max("closed_at_ns").alias("closed")
+    )
+    open_to_the_end = fn.count(fn.when(fn.col("closed").isNull(), True)).alias("open")
+    spans = whole.groupBy("session", "name").agg(
+        fn.min("opened").alias("a"), fn.max("closed").alias("b"), open_to_the_end
+    )
+    found = set()
+    of = {(row["session"], row["name"]): row for row in spans.collect()}
+    for cell in cells:
+        who = cell["session"], cell["publisher"]
+        span, first, last = of.get(who), cell["first_sent_ns"], cell["last_sent_ns"]
+        if span is None or first is None or span["a"] is None:
+            continue
+        is_late = not span["open"] and span["b"] is not None and last > span["b"] + OPENING_NS
+        if first < span["a"] - OPENING_NS or is_late:
+            found.add(who)
+    return found
 
 
 def _history_from_nowhere(deliveries: DataFrame, latest_stays: DataFrame) -> Iterator[Who]:

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 NS_PER_MS = 1e6
-OFFSETS = "one string, other string, offset_ns double, off_by_ns double"
+OFFSETS = "one string, other string, offset_ns double, off_by_ns double, steps int"
+FIELDS = ("one", "other", "offset_ns", "off_by_ns", "steps")
 TIMES = ("sent_at_ns", "reached_at_ns", "answered_at_ns", "returned_at_ns")
 
 
@@ -68,7 +69,7 @@ def direct_from_probes(probes: DataFrame, cells: DataFrame) -> DataFrame:
 
 
 def clock_offsets(probes: DataFrame) -> DataFrame:
-    """Return one, other, offset_ns and off_by_ns, in both directions, of hosts that probed each other.
+    """Return one, other, offset_ns, off_by_ns and steps, in both directions, of hosts that probed each other.
 
     The other's clock is ahead by ``offset_ns`` ± ``off_by_ns``. These are the mean of the estimates of
     `analytics.session.clocks` over the session, and their largest uncertainty plus half of their range.
@@ -83,7 +84,7 @@ def clock_offsets(probes: DataFrame) -> DataFrame:
         pairs = few.select(["a", "b"]).group_by(["a", "b"]).aggregate([]).to_pylist()
         parts = [_estimate(few.filter((pc.field("a") == pair["a"]) & (pc.field("b") == pair["b"]))) for pair in pairs]
         offsets = [each for part in parts for each in part.to_pylist()]
-        named = [tuple(each[name] for name in ("one", "other", "offset_ns", "off_by_ns")) for each in offsets]
+        named = [tuple(each[name] for name in FIELDS) for each in offsets]
         return probes.sparkSession.createDataFrame(named, OFFSETS)
     with quiet_imports():
         return rows.groupBy("a", "b").applyInArrow(_estimate, OFFSETS)
@@ -95,13 +96,15 @@ def _estimate(table: pa.Table) -> pa.Table:
 
     schema = pa.schema([("one", pa.string()), ("other", pa.string())])
     schema = schema.append(pa.field("offset_ns", pa.float64())).append(pa.field("off_by_ns", pa.float64()))
+    schema = schema.append(pa.field("steps", pa.int32()))
     columns = (table[name].to_pylist() for name in ("origin_host", "target_host", *TIMES))
-    estimates = estimate_offsets(zip(*columns, strict=True)).offsets
+    report = estimate_offsets(zip(*columns, strict=True))
+    estimates = report.offsets
     if not estimates:
         return schema.empty_table()
     offsets = [each.offset_ns for each in estimates]
     mean = sum(each.offset_ns * each.probes for each in estimates) / sum(each.probes for each in estimates)
     off_by = max(each.uncertainty_ns for each in estimates) + (max(offsets) - min(offsets)) / 2
     one, other = estimates[0].origin, estimates[0].target
-    columns_of = ([one, other], [other, one], [mean, -mean], [off_by, off_by])
+    columns_of = ([one, other], [other, one], [mean, -mean], [off_by, off_by], [report.steps, report.steps])
     return pa.table([pa.array(column, field.type) for column, field in zip(columns_of, schema, strict=True)], schema)

@@ -38,6 +38,7 @@ BY_PUBLISHER: Mapping[str, str] = {"deliveries": "sent_at_ns", "frames": "first_
 class Skew:
     """By how much a host's clock is ahead of the reference's, give or take ``off_by_ms``."""
 
+    session: str
     host: str
     ahead_ms: float
     off_by_ms: float
@@ -53,13 +54,28 @@ class Skew:
         return asdict(self)
 
 
-def find_skews(probes: DataFrame, stepped: Collection[str] = ()) -> tuple[Skew, ...]:
-    """Return the skew of each host that was probed, the reference's first; ``stepped``: whose clock was set back."""
-    rows = clock_offsets(probes).collect()
+def find_skews(sources: Sources, stepped: Collection[str] = ()) -> tuple[Skew, ...]:
+    """Return the skew of each host that was probed, in each session, the reference's first.
+
+    ``stepped``: hosts whose clock was set back.
+    """
+    probes = sources["probes"]
+    return tuple(
+        skew
+        for session in sorted(sources.sessions)
+        for skew in _of_session(session, clock_offsets(probes.where(fn.col("session") == session)), stepped)
+    )
+
+
+def _of_session(session: str, pairs: DataFrame, stepped: Collection[str]) -> tuple[Skew, ...]:
+    rows = pairs.collect()
     offsets = [ClockOffset(row["one"], row["other"], 0, 0, row["offset_ns"], row["off_by_ns"], 1) for row in rows]
     hosts = sorted({offset.origin for offset in offsets})
     if not hosts:
         return ()
+    # A step shows in most of the pairs of the host whose clock was set.
+    steps = {host: [row["steps"] > 0 for row in rows if row["one"] == host] for host in hosts}
+    set_in_between = {host for host, all_steps in steps.items() if 2 * sum(all_steps) >= len(all_steps)}
     agreeing = dict.fromkeys(hosts, 0)
     for offset in offsets:
         agreeing[offset.origin] += abs(offset.offset_ns) <= offset.uncertainty_ns
@@ -67,10 +83,11 @@ def find_skews(probes: DataFrame, stepped: Collection[str] = ()) -> tuple[Skew, 
     ahead = offsets_from(reference, offsets)
     skews = (
         Skew(
+            session,
             host,
             offset.offset_ns / NS_PER_MS,
             offset.uncertainty_ns / NS_PER_MS,
-            abs(offset.offset_ns) > offset.uncertainty_ns and host not in stepped,
+            abs(offset.offset_ns) > offset.uncertainty_ns and host not in stepped and host not in set_in_between,
         )
         for host, offset in ahead.items()
     )
@@ -79,7 +96,7 @@ def find_skews(probes: DataFrame, stepped: Collection[str] = ()) -> tuple[Skew, 
 
 def corrected(sources: Sources, skews: Iterable[Skew]) -> Sources:
     """Return the sources with all times by the reference's clock, as far as the skews are certain."""
-    ahead_ns = {skew.host: round(skew.ahead_ms * NS_PER_MS) for skew in skews if skew.corrected}
+    ahead_ns = {_key(skew.session, skew.host): round(skew.ahead_ms * NS_PER_MS) for skew in skews if skew.corrected}
     if not ahead_ns:
         return sources
     of_publisher = _of_publishers(sources["connections"], ahead_ns)
@@ -94,16 +111,21 @@ def corrected(sources: Sources, skews: Iterable[Skew]) -> Sources:
     return replace(sources, tables=tables)
 
 
+def _key(session: str, name: str) -> str:
+    return f"{session}\n{name}"
+
+
 def _of_publishers(connections: DataFrame, ahead_ns: Mapping[str, int]) -> dict[str, int]:
-    """Return name → by how much its host's clock is ahead; not of those that were on several hosts."""
-    hosts = connections.groupBy("name").agg(fn.countDistinct("host").alias("n"), fn.first("host", True).alias("host"))
-    rows = hosts.where((fn.col("n") == 1) & fn.col("host").isin(*ahead_ns)).collect()
-    return {row["name"]: ahead_ns[row["host"]] for row in rows}
+    """Return session and name → by how much its host's clock is ahead; not of those that were on several hosts."""
+    of_name = connections.groupBy("session", "name")
+    hosts = of_name.agg(fn.countDistinct("host").alias("n"), fn.first("host", True).alias("host")).where("n = 1")
+    rows = hosts.where(fn.concat_ws("\n", "session", "host").isin(*ahead_ns)).collect()
+    return {_key(row["session"], row["name"]): ahead_ns[_key(row["session"], row["host"])] for row in rows}
 
 
 def _ahead(ahead_ns: Mapping[str, int], column: str) -> Column:
     known = fn.create_map(*(fn.lit(each) for pair in ahead_ns.items() for each in pair))
-    return fn.coalesce(fn.try_element_at(known, fn.col(column)), fn.lit(0))
+    return fn.coalesce(fn.try_element_at(known, fn.concat_ws("\n", "session", column)), fn.lit(0))
 
 
 def _shifted(table: DataFrame, times: Iterable[str], ahead: Column) -> DataFrame:

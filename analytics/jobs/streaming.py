@@ -199,7 +199,9 @@ class Following:
     def _sums(self) -> DataFrame:
         cells = self.spark.read.option("mergeSchema", "true").parquet(str(self.state / "cells")).drop("batch")
         # Earlier versions did not count these.
-        return merge(cells if "untimely" in cells.columns else cells.withColumn("untimely", fn.lit(0)))
+        since = {"untimely": 0, "first_sent_ns": None, "last_sent_ns": None}
+        new = {name: fn.lit(value).cast("long") for name, value in since.items() if name not in cells.columns}
+        return merge(cells.withColumns(new) if new else cells)
 
     def _ways(self, cells: DataFrame) -> DataFrame:
         if self.direct is not None:

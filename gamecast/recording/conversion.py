@@ -43,7 +43,8 @@ from sequencing.errors import UsageError, unwritable
 OPEN_LOGS_MAX = 64
 ROWS_AT_ONCE = 16_384
 EXTRAS = ("epoch", "sequence", "received_at_ns", "host", "incarnation", "replayed")
-STAY_EXTRAS = ("left_at_ns", "epoch", "host", "incarnation", "stay_number")
+BEGINS = ("since_epoch", "since_sequence", "begin_epoch", "begin_sequence")
+STAY_EXTRAS = ("left_at_ns", "epoch", "host", "incarnation", "stay_number", *BEGINS)
 
 
 @dataclass(slots=True)
@@ -309,6 +310,7 @@ def _stay_line(row: Mapping[str, Any], offsets: Mapping[Connection, int], *, is_
         "host": row["host"],
         "incarnation": row["incarnation"],
         "stay_number": row["stay"],
+        **{name: row[name] for name in BEGINS},
         "connection_from": row["from_index"] if offset else None,
         "open": True if is_open and row["to_index"] is None else None,
     }
@@ -400,6 +402,7 @@ def _stay_row(record: dict[str, Any], file: Path, line: int, stays: dict[str, in
         "from_index": stay.start - shift,
         "to_index": stay.end - shift if stay.end is not None else None,
         "epoch": known.get("epoch"),
+        **{name: known.get(name) for name in BEGINS},
     }
 
 

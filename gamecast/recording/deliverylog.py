@@ -70,6 +70,8 @@ class DeliveryLogs:
     """The sequences without what came from history, late on purpose."""
     unended: frozenset[str] = frozenset()
     """Subscribers whose recording has no end: what they delivered after their last line is not known."""
+    returned: frozenset[str] = frozenset()
+    """Subscribers that asked for history, or went on behind a position: nothing here judges where that began."""
 
 
 def read_delivery_logs(files: Iterable[Path], *, on_progress: Progress | None = None) -> DeliveryLogs:
@@ -82,12 +84,15 @@ def read_delivery_logs(files: Iterable[Path], *, on_progress: Progress | None = 
     parts: dict[str, _Part] = {}
     stays: list[Stay] = []
     unended: set[str] = set()
+    returned: set[str] = set()
     for number, file in enumerate(names):
         for line, record in read_records(file, on_progress):
             if "stay" in record and "event" not in record:
                 stays.append(parse_stay(record, file, line))
                 if record.get("open") is True:
                     unended.add(stays[-1].subscriber)
+                if record.get("since_epoch") is not None:
+                    returned.add(stays[-1].subscriber)
             else:
                 _add(parts, record, number, line, file)
     if not parts and not stays:
@@ -113,7 +118,8 @@ def read_delivery_logs(files: Iterable[Path], *, on_progress: Progress | None = 
             stay.end = len(own)  # nothing after the last line is due
     partial = frozenset(subscriber for subscriber, missing in gaps.items() if missing)
     live = tuple(_without(each, indices[each.subscriber], parts[each.subscriber].replayed) for each in sequences)
-    return DeliveryLogs(tuple(sequences), sum(gaps.values()), tuple(stays), partial, live, frozenset(unended))
+    unknown = frozenset(unended), frozenset(returned)
+    return DeliveryLogs(tuple(sequences), sum(gaps.values()), tuple(stays), partial, live, *unknown)
 
 
 def read_published(file: Path, *, on_progress: Progress | None = None) -> list[Published]:

@@ -16,14 +16,17 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gamecast.recording.deliverylog import read_records
 from sequencing.errors import InvalidInput, UsageError
 
 NAMES = ("subscriber", "event", "region", "sender")
-TIMES = {"sent_at": "sent_at_ns", "delivered_at": "delivered_at_ns", "published_at": "published_at_ns"}
+TIMES = {"sent_at": "sent_at_ns", "delivered_at": "delivered_at_ns"}
 FIELDS = (*NAMES, "index", *TIMES)
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 FILE, TEXT = "@file", "="
 FORMS = (".csv", ".jsonl", ".ndjson", ".json", ".parquet")
 _UNITS_NS = ((1e17, 1), (1e14, 1_000), (1e11, 1_000_000), (0.0, 1_000_000_000))
@@ -80,7 +83,8 @@ class Fields:
         found: Record = {}
         for name in names:
             value = self._value(record, name, file, line)
-            if isinstance(value, bool) or not isinstance(value, (str, int, float)) or value == "":
+            is_named = isinstance(value, (str, int)) or (isinstance(value, float) and math.isfinite(value))
+            if isinstance(value, bool) or not is_named or value == "":
                 raise InvalidInput(f"{file}, line {line}: {self.places[name]!r}, the {name}, is {_shown(value)}")
             found[name] = str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
         return found
@@ -127,12 +131,17 @@ def find_logs(arguments: Iterable[Path]) -> list[Path]:
     for argument in arguments:
         if not argument.exists():
             raise InvalidInput(f"{argument} does not exist")
-        within = sorted(argument.iterdir()) if argument.is_dir() else [argument]
+        within = sorted(argument.iterdir(), key=_in_turn) if argument.is_dir() else [argument]
         logs = [each for each in within if each.is_file() and each.name.removesuffix(".gz").endswith(FORMS)]
         if not logs:
             raise InvalidInput(f"{argument} is none of {', '.join(FORMS)}, and has none")
         files |= dict.fromkeys(logs)
     return list(files)
+
+
+def _in_turn(file: Path) -> list[tuple[int, str]]:
+    """Return what sorts names by the numbers in them: log.2 comes before log.10."""
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", file.name) if part]
 
 
 def time_ns(value: object) -> int | None:
@@ -161,6 +170,8 @@ def _of_iso(text: str) -> int | None:
         at_ns = _of_datetime(datetime.fromisoformat(text))
     except ValueError:
         return None
+    if at_ns < 0:
+        return None
     finer = re.search(r"[.,]\d{6}(\d{1,3})", text)  # Python's times end with microseconds
     return at_ns + int(finer[1].ljust(3, "0")) if finer is not None else at_ns
 
@@ -174,7 +185,7 @@ def _of_datetime(value: datetime) -> int:
 def _whole(value: object, file: Path, line: int) -> int:
     try:
         number = int(value)  # type: ignore[call-overload]
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         number = -1
     if isinstance(value, bool) or number < 0 or (isinstance(value, float) and value != number):
         raise InvalidInput(f"{file}, line {line}: the index must be a whole number from 0, not {_shown(value)}")
@@ -200,6 +211,9 @@ def _csv_rows(file: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
             else file.open(encoding="utf-8-sig", newline="")
         ) as stream:
             rows = csv.DictReader(stream, strict=True)
+            names = rows.fieldnames or []
+            if len(set(names)) < len(names):
+                raise InvalidInput(f"{file}, line 1: names a field twice: {', '.join(names)}")
             for row in rows:
                 if None in row or None in row.values():
                     raise InvalidInput(f"{file}, line {rows.line_num}: has not as many fields as the first line")
@@ -216,11 +230,24 @@ def _parquet_rows(file: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
     try:
         with pq.ParquetFile(file) as opened:
             for batch in opened.iter_batches():
-                for row in batch.to_pylist():
+                for row in _with_whole_times(batch).to_pylist():
                     line += 1
                     yield line, row
     except (OSError, pa.ArrowException) as error:
         raise InvalidInput(f"{file} cannot be read as Parquet: {error}") from error
+
+
+def _with_whole_times(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return a batch whose times are whole nanoseconds: Python's end with microseconds."""
+    import pyarrow as pa
+
+    columns = [
+        column.cast(pa.timestamp("ns", column.type.tz)).cast(pa.int64())
+        if pa.types.is_timestamp(column.type)
+        else column
+        for column in batch.columns
+    ]
+    return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
 
 
 def _shown(value: object) -> str:

@@ -18,7 +18,17 @@ from tests.integration.spark_session import needs_spark
 pytestmark = [needs_spark, pytest.mark.timeout(600)]
 
 AHEAD_NS = {"10 s ahead": 10_000_000_000, "10 s behind": -10_000_000_000}
-TIMES = ("received_at_ns", "delivered_at_ns", "published_at_ns", "acknowledged_at_ns", "asked_at_ns", "joined_at_ns")
+TIMES = (
+    "opened_at_ns",
+    "closed_at_ns",
+    "left_at_ns",
+    "received_at_ns",
+    "delivered_at_ns",
+    "published_at_ns",
+    "acknowledged_at_ns",
+    "asked_at_ns",
+    "joined_at_ns",
+)
 
 
 def probed(seed: str) -> World:
@@ -53,7 +63,7 @@ def probed(seed: str) -> World:
 def shifted(world: World, name: str, by_ns: int) -> World:
     """Have a server's host tell all its times by a clock that is off."""
     host = f"host-{name}"
-    for table in ("deliveries", "publishes", "stays"):
+    for table in ("deliveries", "publishes", "stays", "connections"):
         for row in world.rows[table]:
             if row["host"] == host:
                 row |= {time: row[time] + by_ns for time in TIMES if row.get(time) is not None}
@@ -87,4 +97,24 @@ def test_a_clock_that_is_off_changes_no_figure(spark: SparkSession, tmp_path: Pa
     [skew] = [skew for skew in wrong.skews if skew.corrected]
     assert (skew.host, round(skew.ahead_ms)) == (f"host-{name}", AHEAD_NS[off] // 10**6)
     assert skew.off_by_ms == pytest.approx(0.4)
+    assert next(each.session for each in wrong.skews) == "wrong"
     assert any(f"the clock of host-{name} is 10,000 ± 0.4 ms" in note for note in wrong.notes)
+
+
+def test_a_clock_that_was_set_while_it_was_recorded_is_left_as_it_is(spark: SparkSession, tmp_path: Path) -> None:
+    name = sorted({row["name"] for row in probed("skew").rows["connections"]})[1]
+    before, after = probed("skew"), shifted(probed("skew"), name, AHEAD_NS["10 s ahead"])
+    middle = len(before.rows["probes"]) // 2
+    after.rows["probes"] = [*before.rows["probes"][:middle], *after.rows["probes"][middle:]]
+    assert not any(skew.corrected for skew in analysed(spark, after, tmp_path / "set").skews)
+
+
+def test_each_session_has_clocks_of_its_own(spark: SparkSession, tmp_path: Path) -> None:
+    name = sorted({row["name"] for row in probed("skew").rows["connections"]})[1]
+    write(probed("skew"), tmp_path / "one")
+    write(shifted(probed("skew"), name, AHEAD_NS["10 s behind"]), tmp_path / "other")
+    found = analyse(spark, read_sources(spark, [tmp_path / "one", tmp_path / "other"]))
+    assert {(skew.session, skew.host) for skew in found.skews if skew.corrected} == {("other", f"host-{name}")}
+    delays = found.delay_ms()
+    assert delays is not None
+    assert delays["p99"] < 10

@@ -274,6 +274,8 @@ def a_clock_in_the_future(world: World) -> str:
         row["host"] = "ahead"
         row["published_at_ns"] += ahead
         row["acknowledged_at_ns"] += ahead
+    for row in world.of("connections", name):
+        row["closed_at_ns"] = None if row["closed_at_ns"] is None else row["closed_at_ns"] + ahead
     for row in world.rows["deliveries"]:
         if row["publisher"] == name:
             row["sent_at_ns"] += ahead
@@ -378,6 +380,63 @@ def all_history_that_lacks_the_oldest(world: World) -> str:
         if "since_epoch" in stay:
             stay |= {"since_epoch": 0, "since_sequence": 0}
     world.renumber(name)
+    return UNKNOWN
+
+
+def all_history_and_nothing_delivered(world: World) -> str:
+    theirs, name = _begun_at(world, "since")
+    world.drop("deliveries", theirs)
+    for stay in world.of("stays", name):
+        if "since_epoch" in stay:  # it came when all was over
+            stay |= {"since_epoch": 0, "since_sequence": 0, "joined_at_ns": stay["left_at_ns"] - 1000}
+    world.renumber(name)
+    return UNKNOWN
+
+
+def a_gap_that_excuses_nothing_else(world: World) -> str:
+    """One event was announced as missing, and of what came much later nothing was delivered, without a word."""
+    name = world.anybody()
+    mine = sorted(world.of("deliveries", name), key=lambda row: row["index"])
+    region = max({row["region"] for row in mine}, key=lambda each: sum(row["region"] == each for row in mine))
+    theirs = [row for row in mine if row["region"] == region]
+    gap = {"subscriber": name, "incarnation": 1, "host": "h", "region": region, "epoch": 1, "index": 0}
+    numbers = {"first_sequence": theirs[0]["sequence"], "last_sequence": theirs[0]["sequence"]}
+    world.rows["gaps"].append({**gap, **numbers, "reason": "test", "announced_at_ns": theirs[0]["delivered_at_ns"]})
+    world.drop("deliveries", [theirs[0], *theirs[len(theirs) // 2 :]])
+    world.renumber(name)
+    return UNKNOWN
+
+
+def history_that_is_delivered_twice(world: World) -> str:
+    name = world.anybody()
+    mine = sorted(world.of("deliveries", name), key=lambda row: row["index"])
+    row = mine[len(mine) // 2]
+    for stay in world.of("stays", name):
+        if stay["region"] == row["region"]:
+            stay |= {"since_epoch": 1, "since_sequence": 0}
+    world.rows["deliveries"].append({**row, "index": mine[-1]["index"] + 1, "replayed": 1})
+    world.renumber(name)
+    return BROKEN
+
+
+def a_stay_in_which_nothing_was_published(world: World) -> str:
+    """It was over before the first event: what came later was never due."""
+    name = world.anybody()
+    stay = dict(world.of("stays", name)[0])
+    times = {"asked_at_ns": BEGAN_NS, "joined_at_ns": BEGAN_NS + 1000, "left_at_ns": BEGAN_NS + 10**9}
+    places = {"stay": 500, "from_index": 0, "to_index": 0, "begin_epoch": 1, "begin_sequence": 0}
+    world.rows["stays"].append(stay | times | places | {"since_epoch": None, "since_sequence": None})
+    return KEPT
+
+
+def an_earlier_connection_that_is_missing(world: World) -> str:
+    """It published in it: its files are not here, and those of its next connection are."""
+    name = min({row["publisher"] for row in world.rows["deliveries"]})
+    theirs = sorted(row["sent_at_ns"] for row in world.rows["deliveries"] if row["publisher"] == name)
+    opened = theirs[len(theirs) // 2]
+    for connection in world.of("connections", name):
+        connection["opened_at_ns"] = opened + 2 * 10**9
+    world.drop("publishes", [row for row in world.of("publishes", name) if row["published_at_ns"] < opened])
     return UNKNOWN
 
 
@@ -553,6 +612,11 @@ FAULTS: tuple[Callable[[World], str], ...] = (
     *(history_from_nowhere, a_begin_that_is_told, a_begin_that_lacks_the_first, events_that_were_had_before),
     *(
         all_history_that_lacks_the_oldest,
+        all_history_and_nothing_delivered,
+        a_gap_that_excuses_nothing_else,
+        history_that_is_delivered_twice,
+        a_stay_in_which_nothing_was_published,
+        an_earlier_connection_that_is_missing,
         somebody_whom_only_a_tap_saw,
         times_that_are_zeroed,
         times_that_are_damaged,

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from click.testing import CliRunner, Result
 
 from cli.main import cli
-from gamecast.recording.foreign import Fields, time_ns
+from gamecast.recording.foreign import Fields, find_logs, time_ns
 from launcher.ending import BROKEN, DONE
 from sequencing.errors import InvalidInput, UsageError
 
@@ -38,6 +38,7 @@ AT_NS = 1_795_800_000_123_456_789
         ("2026-11-27T18:20:00.123+01:00", AT_NS // 1_000_000 * 1_000_000),
         ("2026-11-27 17:20:00", AT_NS // 10**9 * 10**9),
         ("yesterday", None),
+        ("1969-12-31T23:59:59Z", None),
         (-5, None),
         (True, None),
         (float("nan"), None),
@@ -119,6 +120,35 @@ def test_a_file_that_is_none_is_told(tmp_path: Path) -> None:
     (tmp_path / "log.csv").write_text("who,zone\ns1\n")
     with pytest.raises(InvalidInput, match="line 2: has not as many fields as the first line"):
         deliveries(tmp_path / "log.csv", *ALL)
+
+
+def test_rotated_logs_are_read_in_the_order_of_their_numbers(tmp_path: Path) -> None:
+    for number in range(12):
+        (tmp_path / f"log.{number}.jsonl").write_text("")
+    assert [file.name for file in find_logs([tmp_path])] == [f"log.{number}.jsonl" for number in range(12)]
+
+
+def test_a_field_that_is_named_twice_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "log.csv").write_text("who,zone,who\ns1,a,s2\n")
+    with pytest.raises(InvalidInput, match="names a field twice"):
+        deliveries(tmp_path / "log.csv", *ALL)
+
+
+def test_what_is_no_number_in_parquet_is_refused(tmp_path: Path) -> None:
+    rows = {"who": ["s1"], "zone": ["a"], "id": [float("nan")], "n": [float("inf")]}
+    pq.write_table(pa.table(rows), tmp_path / "log.parquet")
+    said = "subscriber=who", "region=zone", "sender=@file"
+    with pytest.raises(InvalidInput, match="the event, is nan"):
+        deliveries(tmp_path / "log.parquet", *said, "event=id")
+    with pytest.raises(InvalidInput, match="not inf"):
+        deliveries(tmp_path / "log.parquet", *said, "event==e", "index=n")
+
+
+def test_times_of_parquet_keep_their_nanoseconds(tmp_path: Path) -> None:
+    times = pa.array([AT_NS], pa.timestamp("ns", "UTC"))
+    pq.write_table(pa.table({"who": ["s1"], "zone": ["a"], "id": [1], "at": times}), tmp_path / "log.parquet")
+    said = "subscriber=who", "region=zone", "sender=@file", "event=id", "sent_at=at"
+    assert [each["sent_at_ns"] for each in deliveries(tmp_path / "log.parquet", *said)] == [AT_NS]
 
 
 def call(*words: str | Path, status: int) -> Result:
