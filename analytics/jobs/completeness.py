@@ -235,10 +235,7 @@ def _of_names(slices: Slices, numbering: Numbering, publishes: DataFrame, eviden
         where, who = numbering.regions[one["region"]][1], numbering.viewers[one["viewer"]].name
         first = Offence("lost", (one["name"],), (where,), (who,))
     if more is not None and more["n"]:
-        one = more["one"]
-        where, who = numbering.regions[one["region"]][1], numbering.viewers[one["viewer"]].name
-        name = numbering.name_events([one["event"]])[one["event"]]
-        first_unexpected = Offence("unexpected", (name,), (where,), (who,))
+        first_unexpected = numbering.offence("unexpected", more["one"])
     counts = [int(each["n"]) if each is not None else 0 for each in (lost, more)]
     return Losses(counts[0], 0, first, (), counts[1], first_unexpected)
 
@@ -258,10 +255,7 @@ def _again_in_a_stay(owing: DataFrame, deliveries: DataFrame, numbering: Numberi
     totals = twice.agg(fn.countDistinct("viewer", "index").alias("n"), one).first()
     if totals is None or not totals["n"]:
         return 0, None
-    one = totals["one"]
-    names = numbering.name_events([one["event"]])
-    viewer, region = numbering.viewers[one["viewer"]], numbering.regions[one["region"]][1]
-    return int(totals["n"]), Offence("duplicate", (names[one["event"]],), (region,), (viewer.name,))
+    return int(totals["n"]), numbering.offence("duplicate", totals["one"])
 
 
 def _numbers_of(connections: Iterable[Who], numbering: Numbering) -> set[int | None]:
@@ -319,10 +313,7 @@ def _unexpected(
     totals = strange.agg(fn.countDistinct("event").alias("n"), one).first()
     if totals is None or not totals["n"]:
         return 0, None
-    row = totals["one"]
-    name = numbering.name_events([row["event"]])[row["event"]]
-    region, viewer = numbering.regions[row["region"]][1], numbering.viewers[row["viewer"]].name
-    return int(totals["n"]), Offence("unexpected", (name,), (region,), (viewer,))
+    return int(totals["n"]), numbering.offence("unexpected", totals["one"])
 
 
 def _stays(latest: DataFrame, numbering: Numbering, cells: DataFrame, evidence: Evidence) -> DataFrame:
@@ -423,10 +414,7 @@ def _had_before(owing: DataFrame, firsts: DataFrame, numbering: Numbering) -> tu
     totals = again.agg(fn.count("*").alias("n"), one).first()
     if totals is None or not totals["n"]:
         return 0, None
-    one = totals["one"]
-    names = numbering.name_events([one["event"]])
-    viewer, region = numbering.viewers[one["viewer"]], numbering.regions[one["region"]][1]
-    return int(totals["n"]), Offence("duplicate", (names[one["event"]],), (region,), (viewer.name,))
+    return int(totals["n"]), numbering.offence("duplicate", totals["one"])
 
 
 def _mute(
@@ -508,9 +496,7 @@ def _missing(
     lost, row = int(totals["n"] - totals["told"]), totals["one"]
     first = None
     if lost:
-        name = numbering.name_events([row["event"]])[row["event"]]
-        region, viewer = numbering.regions[row["region"]][1], numbering.viewers[row["viewer"]].name
-        first = Offence("lost", (name,), (region,), (viewer,))
+        first = numbering.offence("lost", row)
     return Losses(lost, int(totals["told"]), first, silent)
 
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Literal, TypeVar
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as fn
 
 from analytics.jobs.spark import kept
+from sequencing.checkers import Offence
 
 Number = TypeVar("Number", int, Column)
 
@@ -90,6 +91,11 @@ class Numbering:
             rows = self.names.where(fn.col("event").isin(wanted)).collect()
             return {row["event"]: row["name"] for row in rows}
         return {number: self._name(number) for number in wanted}
+
+    def offence(self, kind: Literal["duplicate", "lost", "unexpected"], one: Row) -> Offence:
+        """Return the offence of one event at one viewer: a row with event, viewer and region, as numbers."""
+        region, viewer = self.regions[one["region"]][1], self.viewers[one["viewer"]].name
+        return Offence(kind, (self.name_events([one["event"]])[one["event"]],), (region,), (viewer,))
 
     def _name(self, number: int) -> str:
         rest, sequence = divmod(number, self.sequences)

@@ -203,10 +203,7 @@ def audit_repetitions(slices: Slices, numbering: Numbering) -> tuple[int, Offenc
     ).first()
     if totals is None or not totals["n"]:
         return 0, None
-    one = totals["one"]
-    names = numbering.name_events([one["event"]])
-    viewer, region = numbering.viewers[one["viewer"]], numbering.regions[one["region"]][1]
-    return int(totals["n"]), Offence("duplicate", (names[one["event"]],), (region,), (viewer.name,))
+    return int(totals["n"]), numbering.offence("duplicate", totals["one"])
 
 
 def _judge_slice(key: tuple[Any, ...], table: pa.Table) -> pa.Table:
