@@ -18,6 +18,7 @@ _SHOWN = (
     "db",
     "protocol",
     "service",
+    "sentinel_username",
     "replicas",
     "give_up_s",
     "durability",

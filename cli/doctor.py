@@ -13,7 +13,7 @@ import orjson
 from rich.console import Console
 from rich.text import Text
 
-from adapters.redis.access import AccessState, access, leftovers
+from adapters.redis.access import AccessState, access, leftovers, locked_out
 from adapters.redis.control import SOLE_NODE
 from adapters.redis.examination import Examination, Finding, Level
 from adapters.redis.findings import judge, under_way
@@ -97,6 +97,12 @@ async def findings_of(url: str) -> list[Finding]:
     there = [node for node in second.nodes if node.server is not None]
     accesses = {SOLE_NODE: await access(url)}
     left = {}
+    out: dict[str, list[tuple[str, str]]] = {}
+    for name, at in {SOLE_NODE: url, **{node.name: node.url for node in there}}.items():
+        # The control Redis is a node, too, of another name.
+        refusing = [each async for each in locked_out(at)]
+        if refusing and refusing not in out.values():
+            out[name] = refusing
     for node in there:
         try:
             may = await access(node.url, node.name)
@@ -106,7 +112,7 @@ async def findings_of(url: str) -> list[Finding]:
         except GamecastError as error:
             accesses[node.name] = AccessState(None, f"it disconnected: {error}")
     at_ms = time.time_ns() // 1_000_000
-    return list(judge(Examination(first, second, LOOK_AGAIN_S, accesses, left, at_ms)))
+    return list(judge(Examination(first, second, LOOK_AGAIN_S, accesses, left, out, at_ms)))
 
 
 async def _look(url: str) -> NetworkState:

@@ -88,8 +88,6 @@ def up(
     Exit status: 0 when SIGTERM stopped it, 130 for SIGINT, 2 for wrong use, 3 if a server did not start or stopping
     timed out.
     """
-    if replicas and secure:
-        raise click.UsageError("--secure and --replicas exclude each other")
     missing = first_missing("gateway", "the gateway")
     if missing is not None:
         if with_gateway:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +13,17 @@ from rich.console import Console
 from rich.table import Table
 
 from adapters.redis.users import (
+    ALL,
+    FINDER,
+    REPLICATING,
     ROLES,
     RedisUser,
     add_passwords,
     create_users,
     drop_other_passwords,
+    found_by,
     load_functions,
+    may_change,
     new_users,
     revoke_users,
     save_users,
@@ -43,10 +48,11 @@ _ROLES = click.option(
 def users() -> None:
     """Make and change the Redis users of a network. The users are the same on all of its servers.
 
-    Give the URLs of all Redis servers of the network. Each URL needs a user who may change users: the default user, or
-    one that you made. A game server connects as `subscriber` or `publisher`. A gateway connects as `gateway`, with
-    `watcher` for its dashboard. Managers and nodes connect as `manager`, relays as `relay`. `operator` ends scripts and
-    clients that block a server. docs/security.md says what each user could do at worst. Needs Redis 7 or later.
+    Give the URLs of all nodes of the network: each command also reaches their replicas and sentinels, which Redis
+    does not tell of users. Each URL needs a user who may change users: the default user, or one that you made. A
+    game server connects as `subscriber` or `publisher`. A gateway connects as `gateway`, with `watcher` for its
+    dashboard. Managers and nodes connect as `manager`, relays as `relay`. `operator` ends scripts and clients that
+    block a server. docs/security.md says what each user could do at worst. Needs Redis 7 or later.
 
     \b
     Example:
@@ -62,17 +68,20 @@ def users() -> None:
 def create(*, servers: tuple[str, ...], file: Path, roles: tuple[str, ...]) -> None:
     """Create users, and load the functions that they call. Passwords come from the file, or are new.
 
-    So you can create the same users on a server that you add later. Existing users of these names are replaced. Prints
-    each user's URL of the first server.
+    So you can create the same users on a server that you add later, a replica too. Existing users of these names are
+    replaced. Where replicas may take over, they follow their masters as the user `replica`, and sentinels watch them as
+    `sentinel`, from then on. Prints each user's URL of the first server.
 
     Exit status: 0, 2 for wrong use, 3 if a server is unavailable or too old.
     """
     known = _read(file) if file.exists() else {}
-    made = {role: known.get(role) or user for role, user in new_users(roles or ROLES).items()}
+    wanted = [*(roles or ROLES)]
+    if not roles and asyncio.run(may_change(servers)):
+        wanted += [*REPLICATING, FINDER]
+    made = {role: known.get(role) or user for role, user in new_users(wanted).items()}
     _write(file, {**known, **made})
     _run(create_users(servers, made), servers)
-    for role, user in made.items():
-        click.echo(f"{role:<10} {user.url(servers[0])}")
+    _tell(made, servers[0])
 
 
 @users.command()
@@ -110,8 +119,7 @@ def rotate(*, servers: tuple[str, ...], file: Path, roles: tuple[str, ...], drop
     made = new_users(chosen)
     _run(add_passwords(servers, made), servers)
     _write(file, {**known, **made})
-    for role, user in made.items():
-        click.echo(f"{role:<10} {user.url(servers[0])}")
+    _tell({**known, **made}, servers[0])
 
 
 @users.command()
@@ -148,6 +156,13 @@ def show(*, servers: tuple[str, ...], as_json: bool) -> None:
         raise SystemExit(1)
 
 
+def _tell(users: Mapping[str, RedisUser], server: str) -> None:
+    """Print the URL of each user who connects; replicas and sentinels have been told theirs."""
+    for role, user in users.items():
+        if role in ROLES:
+            click.echo(f"{role:<10} {user.url(found_by(server, users.get(FINDER)))}")
+
+
 def _read(file: Path) -> dict[str, RedisUser]:
     try:
         document = orjson.loads(file.read_bytes())
@@ -156,7 +171,7 @@ def _read(file: Path) -> dict[str, RedisUser]:
     except ValueError:
         raise UsageError(f"{file} is not a password file: it is not JSON") from None
     if not isinstance(document, dict) or not all(
-        role in ROLES and isinstance(password, str) and password for role, password in document.items()
+        role in ALL and isinstance(password, str) and password for role, password in document.items()
     ):
         raise UsageError(f'{file} is not a password file, such as {{"publisher": "…"}}')
     return {role: RedisUser(role, password) for role, password in document.items()}
@@ -172,5 +187,5 @@ def _run(work: Coroutine[Any, Any, None], servers: Sequence[str]) -> None:
         await work
         return await save_users(servers)
 
-    for server in asyncio.run(change_and_save()):
-        click.echo(f"{server} loses its users when it restarts: configure an aclfile, and run this again", err=True)
+    for forgotten in asyncio.run(change_and_save()):
+        click.echo(forgotten, err=True)

@@ -15,7 +15,7 @@ from adapters.leadership import RESUME_S
 from adapters.memory import parse_node_count
 from adapters.redis.network import RedisNetwork
 from adapters.redis.relays import RedisRelays
-from adapters.redis.users import PASSWORD_BYTES, create_users, new_users
+from adapters.redis.users import ALL, FINDER, PASSWORD_BYTES, ROLES, create_users, found_by, new_users, save_users
 from adapters.urls import redacted, without_user
 from sequencing.errors import UsageError
 from sequencing.extras import require
@@ -42,21 +42,19 @@ class EmbeddedNetwork(RedisNetwork):
         """``url``: ``embedded://`` or ``embedded://?nodes=N``. Starts nothing yet.
 
         ``secure``: the servers have the users of `adapters.redis.users`, and admit no other user. ``replicas``: each
-        has so many replicas, for which receipts wait, and sentinels; not with ``secure``.
+        has so many replicas, for which receipts wait, and sentinels.
         """
         parts = urlsplit(url)
         if parts.netloc or parts.path.strip("/"):
             raise UsageError(
                 f"an embedded network has no name or address: embedded:// or embedded://?nodes=3, not {redacted(url)!r}"
             )
-        self.users = new_users() if secure else {}
+        self.users = new_users(ALL if replicas else ROLES) if secure else {}
         """Role → user."""
         password = secrets.token_urlsafe(PASSWORD_BYTES) if secure else None
         self._node_count = parse_node_count(parts.query)
-        self.replicated = ReplicatedServers(self._node_count, replicas) if replicas else None
+        self.replicated = ReplicatedServers(self._node_count, replicas, password=password) if replicas else None
         """The servers, if they have replicas."""
-        if replicas and secure:
-            raise UsageError("a private network is either secure or has replicas")
         self._servers = self.replicated or EmbeddedServers(self._node_count, password=password)
         self._keeping: asyncio.Task[None] | None = None
         self._begin_at = partial(
@@ -76,6 +74,7 @@ class EmbeddedNetwork(RedisNetwork):
         if self.users:
             try:
                 await create_users(self._servers.urls, self.users)
+                await save_users(self._servers.urls)
             except BaseException:
                 await self._servers.stop_async()
                 raise
@@ -86,7 +85,7 @@ class EmbeddedNetwork(RedisNetwork):
         self._started = True
         await super().open()
         for number, url in enumerate(self._servers.urls, start=1):
-            known = without_user(url) if self.users else url
+            known = found_by(without_user(url), self.users.get(FINDER)) if self.users else url
             may_lose = number > 1 and self.replicated is None
             await self.register_node(f"n{number}", known if number > 1 else "", may_lose=may_lose)
         if len(self._servers.urls) > 1:
@@ -101,7 +100,7 @@ class EmbeddedNetwork(RedisNetwork):
     def url_of(self, role: str) -> str:
         """Return the control URL of a role; without users, the URL for all."""
         url = self._servers.urls[0]
-        return self.users[role].url(url) if self.users else url
+        return found_by(self.users[role].url(url), self.users.get(FINDER)) if self.users else url
 
     async def close(self) -> None:
         """Stop the relays, then the servers."""

@@ -31,17 +31,27 @@ class ReplicatedServers(Startable):
     `EmbeddedServerError`.
     """
 
-    def __init__(self, count: int, replicas: int, *, announced: Callable[[EmbeddedServer], int] | None = None) -> None:
+    def __init__(
+        self,
+        count: int,
+        replicas: int,
+        *,
+        announced: Callable[[EmbeddedServer], int] | None = None,
+        password: str | None = None,
+    ) -> None:
         """``announced``: called for each server once it runs; returns the port by which all others reach it, for
-        servers behind proxies."""
+        servers behind proxies. ``password``: of the default user of servers and sentinels, who keep further users."""
         self.replicas = replicas
+        self._password = password
         settings = {
             "appendonly": "yes",
             "repl-diskless-sync-delay": "0",
             "min-replicas-to-write": str(replicas),
             "min-replicas-max-lag": "2",
         }
-        self._groups = [[EmbeddedServer(settings=settings) for _ in range(1 + replicas)] for _ in range(count)]
+        if password is not None:
+            settings["masterauth"] = password
+        self._groups = [[self._server(settings) for _ in range(1 + replicas)] for _ in range(count)]
         self._sentinels: list[EmbeddedServer] = []
         self._announced = announced
         self._ports: dict[int, EmbeddedServer] = {}
@@ -51,7 +61,10 @@ class ReplicatedServers(Startable):
     def urls(self) -> tuple[str, ...]:
         """The URL of each group: that of its master, wherever it is."""
         sentinels = ",".join(f"127.0.0.1:{_port(sentinel)}" for sentinel in self._sentinels)
-        services = (f"redis+sentinel://{sentinels}/{_service(group)}" for group in range(len(self._groups)))
+        user, asking = (f":{self._password}@", f"?sentinel_password={self._password}") if self._password else ("", "")
+        services = (
+            f"redis+sentinel://{user}{sentinels}/{_service(group)}{asking}" for group in range(len(self._groups))
+        )
         return tuple(with_replicas(url, self.replicas) for url in services)
 
     @property
@@ -83,7 +96,12 @@ class ReplicatedServers(Startable):
                     f"sentinel down-after-milliseconds {name} {DOWN_AFTER_MS}",
                     f"sentinel failover-timeout {name} {3 * DOWN_AFTER_MS}",
                 ]
-            self._sentinels = [EmbeddedServer(arguments=("--sentinel",), lines=watched) for _ in range(SENTINELS)]
+                if self._password is not None:
+                    watched.append(f"sentinel auth-pass {name} {self._password}")
+            self._sentinels = [
+                EmbeddedServer(arguments=("--sentinel",), lines=watched, password=self._password)
+                for _ in range(SENTINELS)
+            ]
             start_all(self._sentinels)
             self._wait_until_ready()
         except BaseException:
@@ -141,6 +159,9 @@ class ReplicatedServers(Startable):
             return online_replicas(self.master(number).url) >= self.replicas
         except (redis.RedisError, KeyError):
             return False
+
+    def _server(self, settings: Mapping[str, str]) -> EmbeddedServer:
+        return EmbeddedServer(settings=settings, password=self._password, keeps_users=self._password is not None)
 
     def _announce(self, server: EmbeddedServer) -> int:
         """Have a server tell by which port it is reached; return it."""

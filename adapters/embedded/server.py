@@ -68,7 +68,8 @@ class EmbeddedServer(Startable):
 
     `appendfsync` turns the append-only file on; without it nothing is persisted. `settings` are further lines of
     redis.conf, as are `lines`, whose words may repeat. `arguments` are added to the command line, and `environment` to
-    this process's environment. Without a `password`, every user of this machine can connect to the server. All calls
+    this process's environment. Without a `password`, every user of this machine can connect to the server; with
+    `keeps_users`, it keeps Redis users over a restart. All calls
     block, usually for milliseconds and at most for `start_time_s_max`; the `_async` ones do so in a thread. Raises
     EmbeddedServerError, with the end of the server's log.
     """
@@ -83,7 +84,9 @@ class EmbeddedServer(Startable):
         environment: Mapping[str, str] | None = None,
         start_time_s_max: float = 10.0,
         lines: Sequence[str] = (),
+        keeps_users: bool = False,
     ) -> None:
+        self._keeps_users = keeps_users
         self._appendfsync = appendfsync
         self._password = password
         self._settings = dict(settings or {})
@@ -260,7 +263,15 @@ class EmbeddedServer(Startable):
             "appendfsync": self._appendfsync or "no",
             "maxmemory-policy": "noeviction",
         }
-        if self._password:
+        if self._keeps_users:
+            users = self.directory / "users.acl"
+            if not users.exists():
+                users.write_text(
+                    f"user default on {'>' + self._password if self._password else 'nopass'} ~* &* +@all\n"
+                )
+                users.chmod(0o600)
+            settings["aclfile"] = _quoted(str(users))
+        elif self._password:
             settings["requirepass"] = _quoted(self._password)
         lines = [*(f"{name} {value}" for name, value in (settings | self._settings).items()), *self._lines]
         if any(character in line for line in lines for character in "\r\n\0"):

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
 
-from adapters.redis.connection import Script
+from adapters.redis.connection import RedisConnection, Script, parse_info
 from adapters.redis.control import SOLE_NODE, RedisControl
+from adapters.redis.groups import replica_url, replicas_in
 from adapters.redis.probe import ServerProbe, text
-from sequencing.errors import GamecastError
+from adapters.urls import own_options
+from sequencing.errors import AuthenticationFailed, GamecastError, NotAllowed
 from sequencing.keyspace import NodeKeys
 
+REPLICA_S_MAX = 1.0
 SCAN_CALLS_MAX = 200
 NO_END = -1
 SCAN_KEYS_A_CALL = 1000
@@ -66,6 +70,29 @@ class LeftoverState:
     example: str | None
     complete: bool
     first_epoch: int
+
+
+async def locked_out(url: str) -> AsyncIterator[tuple[str, str]]:
+    """Yield the replicas that do not let the URL's user in, and what they say; users are not replicated.
+
+    ``url``: of a server, or of a group of servers. Whom nobody answers there is left out: how many replicas are there
+    is judged elsewhere. Raises as `survey` does.
+    """
+    server = ServerProbe(url, SOLE_NODE)
+    try:
+        info = parse_info(await server.ask("INFO", "replication") or b"")
+    finally:
+        await server.close()
+    for replica in replicas_in(info):
+        connection = RedisConnection(own_options(replica_url(url, replica))[0], SOLE_NODE)
+        try:
+            await connection.call("PING", timeout_s=REPLICA_S_MAX)
+        except (AuthenticationFailed, NotAllowed) as error:
+            yield str(replica), str(error.__cause__ or error)
+        except GamecastError:
+            continue
+        finally:
+            await connection.close()
 
 
 async def access(url: str, node: str | None = None) -> AccessState:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -35,5 +35,7 @@ class Examination:
     apart_s: float
     accesses: Mapping[str, AccessState] = field(default_factory=dict)
     leftovers: Mapping[str, LeftoverState] = field(default_factory=dict)
+    locked_out: Mapping[str, Sequence[tuple[str, str]]] = field(default_factory=dict)
+    """By the name of a node, or ``control``: replicas that do not let this user in, and what they say."""
     at_ms: int = 0
     """When the second one was made, in ms since 1970; 0 if that is not to be judged by."""

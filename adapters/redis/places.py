@@ -43,6 +43,9 @@ Sentinel promotes a replica while the old master still answers, and informs the 
 a user of a connection asks again, unless this process did so recently; without an answer it keeps its server.
 """
 
+REPLICAS_MAX = 64
+"""How many replicas of one master are looked at."""
+
 LEARNED_MAX = 32
 """How many nodes of a large cluster are remembered."""
 
@@ -105,6 +108,11 @@ class Places(ABC):
         """A URL of any server, to check its options."""
         return self.url_of(self._at)
 
+    @property
+    def seeds(self) -> tuple[Address, ...]:
+        """The servers that can be asked, the one that answered last first."""
+        return tuple(self._seeds)
+
     async def look(self) -> str:
         """Return the current URL of the master.
 
@@ -119,7 +127,7 @@ class Places(ABC):
             self.doubt()  # a server that takes longer than the caller has time is not asked first again
             try:
                 async with asyncio.timeout(SEED_TIMEOUT_S):
-                    self._at, learned = self.understood(await _ask(self.seed_url(seed), self.question()), seed)
+                    self._at, learned = self.understood(await ask(self.seed_url(seed), self.question()), seed)
             except (exceptions.AuthenticationError, exceptions.AuthorizationError, exceptions.ResponseError) as error:
                 refusal = error
             except (exceptions.RedisError, OSError, TimeoutError, Unreachable) as error:
@@ -180,14 +188,15 @@ class SentinelPlaces(Places):
     def __init__(self, parts: _Parts) -> None:
         """Raises `ValueError`."""
         super().__init__([Address.parse(each, SENTINEL_PORT) for each in parts.hosts])
-        self._service = unquote(parts.path.strip("/"))
-        if not self._service:
+        self.service = unquote(parts.path.strip("/"))
+        """The name under which the sentinels know the master."""
+        if not self.service:
             raise ValueError("it names the service after the sentinels: redis+sentinel://host:port/SERVICE")
         mine = [option for option in parts.options if not option.startswith("sentinel_")]
         # Sentinels have users of their own, and no databases.
         theirs = [option for option in mine if option.partition("=")[0] not in ("username", "password", "db")]
         theirs += [option.removeprefix("sentinel_") for option in parts.options if option not in mine]
-        self._who = *self._given, self._service
+        self._who = *self._given, self.service
         self._seed = f"{parts.scheme}://", _query(theirs)
         self._master = f"{parts.scheme}://{parts.credentials}", _query(mine)
 
@@ -201,12 +210,12 @@ class SentinelPlaces(Places):
 
     def question(self) -> tuple[str, ...]:
         """See `Places.question`."""
-        return "SENTINEL", "GET-MASTER-ADDR-BY-NAME", self._service
+        return "SENTINEL", "GET-MASTER-ADDR-BY-NAME", self.service
 
     def understood(self, answer: Any, seed: Address) -> tuple[Address, Sequence[Address]]:
         """See `Places.understood`."""
         if not answer:
-            raise Unreachable(f"it does not monitor the service {self._service!r}")
+            raise Unreachable(f"it does not monitor the service {self.service!r}")
         host, port = answer
         master = Address(host.decode(), int(port))
         self._said[self._who] = time.monotonic(), master
@@ -219,7 +228,7 @@ class SentinelPlaces(Places):
             # A caller that comes during this request asks, too: until there is an answer, nothing is known.
             try:
                 async with asyncio.timeout(LOOK_AGAIN_TIMEOUT_S):
-                    master, _ = self.understood(await _ask(self.seed_url(self._seeds[0]), self.question()), self._at)
+                    master, _ = self.understood(await ask(self.seed_url(self._seeds[0]), self.question()), self._at)
             except (exceptions.RedisError, OSError, TimeoutError, Unreachable):
                 self.doubt()
                 self._said[self._who] = time.monotonic(), master
@@ -341,7 +350,8 @@ def _require_place(url: str) -> None:
         raise ValueError("a database has a number, as in redis://127.0.0.1:6379/0")
 
 
-async def _ask(url: str, question: tuple[Any, ...]) -> Any:
+async def ask(url: str, question: tuple[Any, ...]) -> Any:
+    """Ask one server one thing, on a connection that ends with the answer. Raises redis-py's errors, and `OSError`."""
     connection = connection_to(url)
     try:
         await connection.connect()

@@ -10,11 +10,9 @@ from typing import Any
 from redis import exceptions
 
 from adapters.redis.connection import RedisConnection, Script, parse_info
-from adapters.redis.places import is_from_no_master, moves
+from adapters.redis.places import REPLICAS_MAX, is_from_no_master, moves
 from adapters.urls import own_options, redacted
 from sequencing.errors import OtherSideError, Unreachable
-
-REPLICAS_MAX = 64
 
 ANSWER_S_MAX = 5.0
 """The time limit for one answer of a server; the nodes are asked at the same time."""

@@ -141,6 +141,15 @@ def access_findings(name: str, may: AccessState) -> Finding:
     return Finding("problem", name, f"{who} is refused: {may.refused}", advice)
 
 
+def replica_findings(name: str, refusing: Sequence[tuple[str, str]]) -> Finding:
+    """Return that replicas do not know the user: when one takes over, all users are locked out."""
+    replicas, said = ", ".join(replica for replica, _ in refusing), refusing[0][1]
+    seen = f"its replica {replicas} does not let this user in ({said}): if it takes over, everybody is locked out"
+    return Finding(
+        "problem", name, seen, "Redis does not replicate users: gamecast users create URL… --file users.json"
+    )
+
+
 def unread_findings(name: str, unread: Sequence[str]) -> Iterator[Finding]:
     """Yield what could not be read."""
     advice = "keys under gamecast: belong to gamecast: give it a Redis of its own, or remove the keys of other programs"

@@ -27,6 +27,7 @@ from adapters.redis.access import TOUCH
 from adapters.redis.connection import RedisConnection, Script, parse_info
 from adapters.redis.control import CONTROL, SOLE_NODE
 from adapters.redis.controlkeys import ControlKeys
+from adapters.redis.groups import Group, ask_sentinel, group_behind
 from adapters.redis.leadercontrol import LEADING
 from adapters.redis.node import INSTALL, STEP
 from adapters.redis.nodereading import LOOK
@@ -178,6 +179,33 @@ ROLES: dict[str, tuple[str, ...]] = {
 }
 
 
+REPLICATING: dict[str, tuple[str, ...]] = {
+    # A replica, at its master.
+    "replica": ("+psync", "+replconf", "+ping"),
+    # A sentinel, at the servers that it watches over.
+    "sentinel": (
+        *(
+            "allchannels",
+            "+multi",
+            "+exec",
+            "+slaveof",
+            "+failover",
+            "+ping",
+            "+subscribe",
+            "+publish",
+            "+config|rewrite",
+        ),
+        *("+role", "+info", "+client|setname", "+client|kill", "+script|kill"),
+    ),
+}
+"""Users of the servers themselves, where replicas may take over. Nobody else connects as one of them."""
+
+FINDER = "finder"
+"""At the sentinels: who asks for the master, and may do nothing else."""
+ALL = *ROLES, *REPLICATING, FINDER
+FINDING = ("+ping", "+hello", "+sentinel|get-master-addr-by-name")
+
+
 @dataclass(frozen=True, slots=True)
 class RedisUser:
     """A user with its password, which its ``repr`` does not show."""
@@ -191,6 +219,17 @@ class RedisUser:
     def url(self, server_url: str) -> str:
         """Return the URL with which this user accesses a server."""
         return with_user(server_url, f"{quote(self.role, safe='')}:{quote(self.password, safe='')}")
+
+
+def found_by(server_url: str, finder: RedisUser | None) -> str:
+    """Return a URL whose sentinels are asked by ``finder``, if it names a password of theirs."""
+    if finder is None or "sentinel_password=" not in server_url:
+        return server_url
+    place, _, query = server_url.partition("?")
+    own = ("sentinel_username", "sentinel_password")
+    left = [option for option in query.split("&") if option.partition("=")[0] not in own]
+    left += [f"sentinel_username={finder.role}", f"sentinel_password={quote(finder.password, safe='')}"]
+    return f"{place}?{'&'.join(left)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +251,7 @@ def new_users(roles: Iterable[str] = tuple(ROLES)) -> dict[str, RedisUser]:
     """Return a user with a new password for each role; raises `UsageError` for an unknown role."""
     users: dict[str, RedisUser] = {}
     for role in roles:
-        if role not in ROLES:
+        if role not in ALL:
             raise UsageError(f"a role must be one of {', '.join(ROLES)}, not {role!r}")
         users[role] = RedisUser(role, secrets.token_urlsafe(PASSWORD_BYTES))
     return users
@@ -221,14 +260,30 @@ def new_users(roles: Iterable[str] = tuple(ROLES)) -> dict[str, RedisUser]:
 async def create_users(server_urls: Sequence[str], users: Mapping[str, RedisUser]) -> None:
     """Create users on servers, as the user that the URLs name, and load the functions that they call.
 
-    Existing users of these names are replaced. Raises `UnsupportedServer` for a Redis before 7, and `NetworkError` or
-    `OtherSideError`.
+    On the replicas of these servers, too. With the user ``replica``, they follow their master as that user from now on;
+    with ``sentinel`` and ``finder``, so do the sentinels. Existing users of these names are replaced. Raises
+    `UnsupportedServer` for a Redis before 7, and `NetworkError` or `OtherSideError`.
     """
-    for url in server_urls:
-        async with _operating(url) as connection:
-            for role, user in users.items():
-                rules = *_rules(role), *await _newer_commands(connection), *await _older_functions(connection, role)
-                await connection.call("ACL", "SETUSER", role, "reset", "on", f">{user.password}", *rules)
+    for group in await _groups(server_urls):
+        for url in group.servers:
+            async with _operating(url) as connection:
+                for role, user in users.items():
+                    if role in ROLES:
+                        rules = await _all_rules(connection, role)
+                    elif role in REPLICATING and group.may_change:
+                        rules = REPLICATING[role]
+                    else:
+                        continue
+                    await connection.call("ACL", "SETUSER", role, "reset", "on", f">{user.password}", *rules)
+        await _have_replicate(group, users)
+
+
+async def may_change(server_urls: Sequence[str]) -> bool:
+    """Return whether any of these servers has replicas or sentinels, which need users of their own.
+
+    Raises as `group_behind`.
+    """
+    return any(group.may_change for group in await _groups(server_urls))
 
 
 async def load_functions(server_urls: Sequence[str]) -> None:
@@ -236,40 +291,48 @@ async def load_functions(server_urls: Sequence[str]) -> None:
 
     Functions of other versions stay, for programs that still use them. Raises as `create_users`.
     """
-    for url in server_urls:
+    for url in await _servers(server_urls):
         async with _operating(url) as connection:
             for role in await _there(connection):
-                rules = *_rules(role), *await _newer_commands(connection), *await _older_functions(connection, role)
+                rules = await _all_rules(connection, role)
                 await connection.call("ACL", "SETUSER", role, "resetkeys", "-@all", "clearselectors", *rules)
 
 
 async def add_passwords(server_urls: Sequence[str], users: Mapping[str, RedisUser]) -> None:
-    """Give each user one more password; the earlier ones stay valid.
+    """Give each user one more password; the earlier ones stay valid. Replicas and sentinels use theirs from now on.
 
     Raises as `create_users`, and `UsageError` for a missing user.
     """
-    for url in server_urls:
-        async with _operating(url) as connection:
-            there = await _there(connection)
-            for role, user in users.items():
-                if role not in there:
-                    raise UsageError(f"{redacted(url)} has no user {role!r}: make it with `gamecast users create`")
-                await connection.call("ACL", "SETUSER", role, f">{user.password}")
+    for group in await _groups(server_urls):
+        for url in group.servers:
+            async with _operating(url) as connection:
+                there = await _there(connection, ROLES | REPLICATING)
+                for role, user in users.items():
+                    if role in there:
+                        await connection.call("ACL", "SETUSER", role, f">{user.password}")
+                    elif role in ROLES:
+                        raise UsageError(f"{redacted(url)} has no user {role!r}: make it with `gamecast users create`")
+        await _have_replicate(group, users)
 
 
 async def drop_other_passwords(server_urls: Sequence[str], users: Mapping[str, RedisUser]) -> None:
     """Leave each user only this password, and close connections that used others. Raises as `create_users`."""
-    for url in server_urls:
-        async with _operating(url) as connection:
-            for role, user in users.items():
-                await connection.call("ACL", "SETUSER", role, "resetpass", f">{user.password}")
-                await connection.call("CLIENT", "KILL", "USER", role)
+    for group in await _groups(server_urls):
+        for url in group.servers:
+            async with _operating(url) as connection:
+                there = await _there(connection, ROLES | REPLICATING)
+                for role, user in users.items():
+                    if role in there:
+                        await connection.call("ACL", "SETUSER", role, "resetpass", f">{user.password}")
+                        if role in ROLES:  # a replica, or a sentinel, was told its new password
+                            await connection.call("CLIENT", "KILL", "USER", role)
+        await _have_found(group, users, "resetpass")
 
 
 async def revoke_users(server_urls: Sequence[str], roles: Iterable[str]) -> None:
     """Lock users out, and close their connections. Raises as `create_users`."""
     roles = new_users(roles)
-    for url in server_urls:
+    for url in await _servers(server_urls):
         async with _operating(url) as connection:
             for role in roles:
                 await connection.call("ACL", "SETUSER", role, "off", "resetpass")
@@ -277,42 +340,100 @@ async def revoke_users(server_urls: Sequence[str], roles: Iterable[str]) -> None
 
 
 async def save_users(server_urls: Sequence[str]) -> list[str]:
-    """Have servers write their users to their ACL files; return the servers without one, which will forget the users.
+    """Have servers write their users to their ACL files, and as whom they replicate to their configuration.
 
-    Raises `NetworkError`.
+    Return what servers will forget when they restart, a sentence each. Raises `NetworkError`.
     """
-    forgetful: list[str] = []
-    for url in server_urls:
-        connection = RedisConnection(url, SOLE_NODE)
-        try:
-            await connection.call("ACL", "SAVE")
-        except OtherSideError:
-            forgetful.append(redacted(url))
-        finally:
-            await connection.close()
-    return forgetful
+    forgotten: list[str] = []
+    for group in await _groups(server_urls):
+        for url in group.servers:
+            connection = RedisConnection(url, SOLE_NODE)
+            try:
+                is_saved = await _is_done(connection, "ACL", "SAVE")
+                is_written = await _is_done(
+                    connection, "CONFIG", "REWRITE"
+                )  # with the users, where there is no ACL file
+                if not (is_saved or is_written):
+                    forgotten.append(
+                        f"{redacted(url)} loses its users when it restarts: configure an aclfile, and run this again"
+                    )
+                if group.may_change and not is_written:
+                    forgotten.append(
+                        f"{redacted(url)} loses masteruser and masterauth when it restarts: give it a configuration "
+                        "file that it may write, and run this again"
+                    )
+            finally:
+                await connection.close()
+    return forgotten
+
+
+async def _is_done(connection: RedisConnection, *command: str) -> bool:
+    try:
+        await connection.call(*command)
+    except OtherSideError:
+        return False
+    return True
 
 
 async def users_of(server_urls: Sequence[str]) -> list[UserState]:
     """Return the state of each user on servers. Raises as `create_users`."""
     states: list[UserState] = []
-    for url in server_urls:
-        connection = RedisConnection(url, SOLE_NODE)
-        try:
-            told = await connection.pipeline([("ACL", "GETUSER", role) for role in ROLES])
-            libraries = await connection.call("FUNCTION", "LIST", "LIBRARYNAME", "gamecast_*")
-            loaded = {library[library.index(b"library_name") + 1].decode() for library in libraries}
-            states += (_state(redacted(url), role, answer, loaded) for role, answer in zip(ROLES, told, strict=True))
-        finally:
-            await connection.close()
+    for group in await _groups(server_urls):
+        roles = [*ROLES, *(REPLICATING if group.may_change else ())]
+        for url in group.servers:
+            connection = RedisConnection(url, SOLE_NODE)
+            try:
+                told = await connection.pipeline([("ACL", "GETUSER", role) for role in roles])
+                libraries = await connection.call("FUNCTION", "LIST", "LIBRARYNAME", "gamecast_*")
+                loaded = {library[library.index(b"library_name") + 1].decode() for library in libraries}
+                states += (
+                    _state(redacted(url), role, answer, loaded) for role, answer in zip(roles, told, strict=True)
+                )
+            finally:
+                await connection.close()
     return states
+
+
+async def _have_replicate(group: Group, users: Mapping[str, RedisUser]) -> None:
+    """Have the servers of a group, and its sentinels, use their users; each server, for it may become a replica."""
+    if "replica" in users and group.may_change:
+        for url in group.servers:
+            connection = RedisConnection(url, SOLE_NODE)
+            try:
+                user = users["replica"]
+                await connection.call("CONFIG", "SET", "masteruser", user.role)
+                await connection.call("CONFIG", "SET", "masterauth", user.password)
+            finally:
+                await connection.close()
+    if "sentinel" in users:
+        user = users["sentinel"]
+        for url in group.sentinels:
+            for option, value in (("auth-user", user.role), ("auth-pass", user.password)):
+                await ask_sentinel(url, "SENTINEL", "SET", group.service, option, value)
+    await _have_found(group, users, "reset", "on", *FINDING)
+
+
+async def _have_found(group: Group, users: Mapping[str, RedisUser], *rules: str) -> None:
+    """Give the sentinels the user who asks for the master."""
+    if FINDER in users:
+        for url in group.sentinels:
+            await ask_sentinel(url, "ACL", "SETUSER", FINDER, *rules, f">{users[FINDER].password}")
+            await ask_sentinel(url, "SENTINEL", "FLUSHCONFIG")
+
+
+async def _groups(server_urls: Sequence[str]) -> list[Group]:
+    return [await group_behind(url) for url in server_urls]
+
+
+async def _servers(server_urls: Sequence[str]) -> list[str]:
+    return [url for group in await _groups(server_urls) for url in group.servers]
 
 
 def _state(server: str, role: str, told: list[Any] | None, loaded: AbstractSet[str]) -> UserState:
     if told is None:
         return UserState(server, role, is_there=False)
     user = dict(zip(told[::2], told[1::2], strict=True))
-    called = {rule for rule in ROLES[role] if rule.startswith(FCALL)}
+    called = {rule for rule in ROLES.get(role, ()) if rule.startswith(FCALL)}
     return UserState(
         server,
         role,
@@ -340,24 +461,25 @@ def _commands(told: list[Any]) -> list[str]:
     return str(user[b"commands"].decode()).split()
 
 
-def _rules(role: str) -> tuple[str, ...]:
-    return "resetchannels", *ROLES[role]
+async def _all_rules(connection: RedisConnection, role: str) -> tuple[str, ...]:
+    older = await _older_functions(connection, role)
+    return "resetchannels", *ROLES[role], *await _newer_commands(connection), *older
 
 
-async def _there(connection: RedisConnection) -> list[str]:
+async def _there(connection: RedisConnection, roles: Iterable[str] = ROLES) -> list[str]:
     known = {name.decode() for name in await connection.call("ACL", "USERS")}
-    return [role for role in ROLES if role in known]
+    return [role for role in roles if role in known]
 
 
 @asynccontextmanager
 async def _operating(url: str) -> AsyncIterator[RedisConnection]:
-    """Open a connection to a server that has the functions of this version."""
+    """Open a connection to a server that has the functions of this version; a replica has those of its master."""
     connection = RedisConnection(url, SOLE_NODE)
     try:
-        info = parse_info(await connection.call("INFO", "server"))
+        info = parse_info(await connection.call("INFO"))
         if int(info.get("redis_version", "0").partition(".")[0]) < VERSION_MIN:
             raise UnsupportedServer(f"{redacted(url)} is older than Redis {VERSION_MIN}, which users like these need")
-        for script in FUNCTIONS:
+        for script in FUNCTIONS if info.get("role") != "slave" else ():
             await connection.call("FUNCTION", "LOAD", "REPLACE", script.as_library)
         yield connection
     finally:

@@ -21,6 +21,8 @@ from adapters.manager import pid_in
 from adapters.redis.connection import RedisConnection
 from adapters.redis.control import RedisControl
 from adapters.redis.controlkeys import ControlKeys
+from adapters.redis.users import ALL, FINDER, create_users, found_by, new_users, save_users
+from adapters.urls import without_user
 from demo.patience import Deadline
 from laboratory.chaos.board import Board, Phase
 from laboratory.chaos.clock import Clock, ClockedServer
@@ -84,9 +86,11 @@ class Network:
         self.redis: dict[str, ClockedServer] = {}
         """Node → its only server."""
         self.groups: ReplicatedServers | None = None
-        """A master and its replicas for each node."""
+        """A master and its replicas for each node, with the users of a secured network."""
+        self._users = new_users(ALL) if replicas else {}
         if replicas:
-            self.groups = ReplicatedServers(len(NODES), replicas, announced=self._announced)
+            password = new_users(["operator"])["operator"].password
+            self.groups = ReplicatedServers(len(NODES), replicas, announced=self._announced, password=password)
         else:
             self.redis = {node: self._server(node, clock_library) for node in NODES}
         self.proxies: dict[str, Proxy] = {}
@@ -125,16 +129,18 @@ class Network:
 
     async def _start(self) -> None:
         urls = await self._start_servers()
-        control = urls[NODES[0]]
+        control = self._url_of("manager", urls[NODES[0]])
         for node, name in zip(NODES, self.relay_names, strict=True):
             loses = "--may-lose" if node in self.losing else "--keeps-all"
-            self._add(name, "node", "--name", node, "--redis", urls[node], "--control", control, loses)
+            url = self._url_of("", urls[node])
+            self._add(name, "node", "--name", node, "--redis", url, "--control", control, loses)
         for name in MANAGERS:
             self._add(name, "manager", "--control", control)
         await self._registered()
         for number, name in enumerate(self.server_names):
             file = str(self.delivery_file(name))
-            task = name, number, control, REGIONS, self._seed, file, self.board, self._walk
+            url = self._url_of("subscriber", urls[NODES[0]])
+            task = name, number, url, REGIONS, self._seed, file, self.board, self._walk
             self.children[name] = Child(name, serve, task, self.directory / f"{name}.log", self._guard)
             self.children[name].start()
         self._supervisor = asyncio.create_task(self._supervise(), name="chaos supervisor")
@@ -143,10 +149,19 @@ class Network:
         """Start the servers and the proxies before them; return node → URL for all processes."""
         if self.groups is not None:
             await self.groups.start_async()
+            await create_users(self.groups.urls, self._users)
+            await save_users(self.groups.urls)
             return dict(zip(NODES, self.groups.urls, strict=True))
         await asyncio.gather(*(server.start_async() for server in self.redis.values()))
         self.proxies = {node: self._proxy(f"proxy-{node}", server) for node, server in self.redis.items()}
         return {node: proxy.url(ENTRY) for node, proxy in self.proxies.items()}
+
+    def _url_of(self, role: str, url: str) -> str:
+        """Return a URL with the user of a role, and with none for no role, as nodes are registered."""
+        if not self._users:
+            return url
+        user = self._users.get(role)
+        return found_by(user.url(url) if user is not None else without_user(url), self._users[FINDER])
 
     def _announced(self, server: EmbeddedServer) -> int:
         return self._proxy(f"proxy-{len(self.proxy_of)}", server).ports[ENTRY]

@@ -5,19 +5,29 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+from collections.abc import AsyncIterator, Sequence
 from functools import partial
+from pathlib import Path
+from urllib.parse import urlsplit
 
 import orjson
 import pytest
-from click.testing import CliRunner
+import redis
+from click.testing import CliRunner, Result
 
 import gamecast
 from adapters.embedded.network import EmbeddedNetwork
 from adapters.embedded.replicated import ReplicatedServers
 from adapters.embedded.server import EmbeddedServer
+from adapters.redis.connection import RedisConnection
+from adapters.redis.leadercontrol import LeaderControl
+from adapters.redis.users import ALL, REPLICATING, ROLES, create_users, users_of
+from cli.doctor import findings_of
 from cli.up import up
+from cli.users import users
 from gamecast import Event
-from gamecast.errors import UsageError
+from gamecast.errors import AuthenticationFailed, Unreachable
+from tests.events import take
 from tests.integration.adapters.test_cluster import until
 from tests.patience import patience
 
@@ -73,9 +83,130 @@ class _Stopped:
         pass
 
 
-def test_replicas_and_users_exclude_each_other() -> None:
-    with pytest.raises(UsageError, match="either secure or has replicas"):
-        EmbeddedNetwork("embedded://", ordering="acyclic", retention_events=1, secure=True, replicas=1)
-    told = CliRunner().invoke(up, ["--secure", "--replicas", "1"])
-    assert told.exit_code == 2
-    assert "exclude each other" in told.stderr
+@pytest.fixture
+async def secured() -> AsyncIterator[EmbeddedNetwork]:
+    """Two nodes with users, a replica each and sentinels, and a manager."""
+    network = EmbeddedNetwork("embedded://?nodes=2", ordering="acyclic", retention_events=1000, secure=True, replicas=1)
+    try:
+        await network.open()
+        network.stand(LeaderControl(network.url))
+        yield network
+    finally:
+        await network.close()
+
+
+async def test_users_go_on_at_each_replica_that_takes_over(secured: EmbeddedNetwork) -> None:
+    servers = secured.replicated
+    assert servers is not None
+    url = secured.url_of("subscriber")
+    async with (
+        gamecast.connect(url, name="s1", publish_timeout_s=60) as one,
+        gamecast.connect(url, name="s2", publish_timeout_s=60) as other,
+    ):
+        for cast in (one, other):
+            await cast.subscribe("a", "b")
+        for turn in range(2):  # the second time, what died first takes over again
+            masters = [await asyncio.to_thread(servers.master, number) for number in range(2)]
+            for master in masters:
+                os.kill(master.pid, signal.SIGKILL)
+            for cast in (one, other):
+                for region in "ab":
+                    await cast.publish(region, turn)
+            for number, master in enumerate(masters):
+                await asyncio.to_thread(until, partial(_is_replaced, servers, number, master))
+        orders = [[(event.region, event.position) for event in await take(cast, 8)] for cast in (one, other)]
+        assert orders[0] == orders[1]
+    found = await findings_of(secured.url_of("manager"))
+    assert not [each for each in found if each.level == "problem"]
+
+
+def _is_replaced(servers: ReplicatedServers, number: int, dead: EmbeddedServer) -> bool:
+    return servers.master(number) is not dead and servers.is_whole(number)
+
+
+async def test_doctor_finds_a_replica_that_lacks_the_users_and_one_command_mends_it(secured: EmbeddedNetwork) -> None:
+    servers = secured.replicated
+    assert servers is not None
+    [_, replica] = servers.members(1)
+    with redis.Redis.from_url(replica.url) as client:
+        client.acl_deluser("manager", "subscriber")
+    found = await findings_of(secured.url_of("manager"))
+    [problem] = [each for each in found if each.level == "problem"]
+    assert problem.subject == "n2"
+    assert f"its replica 127.0.0.1:{urlsplit(replica.url).port} does not let this user in" in problem.seen
+    assert "gamecast users create" in problem.advice
+    await create_users(servers.urls, secured.users)
+    assert not [each for each in await findings_of(secured.url_of("manager")) if each.level == "problem"]
+
+
+def test_one_command_sets_users_up_on_masters_replicas_and_sentinels(tmp_path: Path) -> None:
+    file = str(tmp_path / "users.json")
+
+    def run(arguments: Sequence[str]) -> Result:
+        told = CliRunner().invoke(users, arguments)
+        assert (told.exit_code, told.stderr) == (0, ""), told.exception
+        return told
+
+    with ReplicatedServers(1, 1, password="secret") as servers:
+        run(["create", *servers.urls, "--file", file])
+        assert {*orjson.loads(Path(file).read_bytes())} == {*ALL}
+        states = orjson.loads(run(["show", *servers.urls, "--json"]).stdout)
+        assert len(states) == 2 * (len(ROLES) + len(REPLICATING))
+        assert len({state["server"] for state in states}) == 2
+        password = orjson.loads(Path(file).read_bytes())["finder"]
+        sentinel = next(iter(servers.sentinels.values()))
+        port = urlsplit(sentinel.url).port
+        finder = redis.Redis(port=port or 0, username="finder", password=password)
+        with finder as client, pytest.raises(redis.exceptions.NoPermissionError):
+            client.execute_command("SENTINEL", "FAILOVER", "n1")
+        run(["rotate", *servers.urls, "--file", file])
+        run(["rotate", *servers.urls, "--file", file, "--drop-old"])
+        assert orjson.loads(Path(file).read_bytes())["finder"] != password
+        again = run(["create", *servers.urls, "--file", file])
+        [line] = [line for line in again.stdout.splitlines() if line.startswith("subscriber")]
+        url = line.split()[1]
+        assert "sentinel_username=finder&sentinel_password=" in url
+        # What the servers tell one another is said as their new users: they open all connections anew.
+        master = servers.master(0)
+        for server in servers.servers:
+            with redis.Redis.from_url(server.url) as client:
+                client.acl_setuser("default", enabled=True, reset=True, passwords=["+secret"], commands=["-@all"])
+        os.kill(master.pid, signal.SIGKILL)
+        until(lambda: servers.master(0) is not master)
+        assert asyncio.run(_who(url)) == b"subscriber"
+
+
+async def _who(url: str) -> bytes:
+    connection = RedisConnection(url)
+    try:
+        who: bytes = await connection.call("ACL", "WHOAMI")
+    finally:
+        await connection.close()
+    return who
+
+
+async def test_users_are_not_set_up_while_a_replica_is_down(tmp_path: Path) -> None:
+    async with ReplicatedServers(1, 1, password="secret") as servers:
+        [_, replica] = servers.members(0)
+        os.kill(replica.pid, signal.SIGKILL)
+        await asyncio.to_thread(until, partial(_says_down, servers))
+        command = ["create", *servers.urls, "--file", str(tmp_path / "users.json")]
+        told = await asyncio.to_thread(CliRunner().invoke, users, command)
+        assert isinstance(told.exception, Unreachable)
+        assert "which Sentinel knows of 'n1'" in str(told.exception)
+        assert "SENTINEL RESET n1" in str(told.exception)
+
+
+def _says_down(servers: ReplicatedServers) -> bool:
+    for sentinel in servers.sentinels.values():
+        with redis.Redis.from_url(sentinel.url) as client:
+            if not all(each["is_sdown"] for each in client.sentinel_slaves("n1")):
+                return False
+    return True
+
+
+async def test_who_asks_sentinels_with_a_wrong_password_is_told_how_to_name_theirs() -> None:
+    async with ReplicatedServers(1, 1, password="secret") as servers:
+        url = servers.urls[0].replace("sentinel_password=secret", "sentinel_password=wrong")
+        with pytest.raises(AuthenticationFailed, match="sentinel_password"):
+            await users_of([url])
