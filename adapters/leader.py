@@ -131,7 +131,7 @@ class Leader:
                 return await self._until(works, seconds, asked)
             case errands.AskRuns(nodes):
                 runs = await operator.runs(nodes)
-                return Runs(runs, operator.emptied)
+                return Runs(runs, operator.emptied, operator.installed)
             case errands.Perform(tasks, plan):
                 return await asyncio.gather(*(self._perform(task, plan) for task in tasks))
             case errands.Begin(work):

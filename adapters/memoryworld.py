@@ -468,6 +468,8 @@ class MemoryNodeOperator:
 
     emptied: frozenset[str] = frozenset()
     """See `NodeOperator.emptied`."""
+    installed: Mapping[str, tuple[int, int]] = {}
+    """See `NodeOperator.installed`: the control store of this process loses nothing."""
 
     async def runs(self, nodes: Mapping[str, str]) -> Mapping[str, str]:
         """See `NodeOperator.runs`."""

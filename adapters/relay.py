@@ -206,12 +206,17 @@ class Relays:
         """``sources``: the nodes whose links are carried, all if None."""
         self._open_relay = open_relay
         self._sources = sources
+        self._first_epoch = 0
+        """Of the network that is followed: in another one, all links begin anew."""
         self._running: dict[LinkEnds, tuple[RelayTask, asyncio.Task[None]]] = {}
         self._ending: list[asyncio.Task[None]] = []
 
     def follow(self, record: Record) -> None:
         """Start relays for links that have none yet, also of ending plans; stop those of lost nodes."""
         plan = record.plan
+        if plan.first_epoch != self._first_epoch:
+            self._first_epoch = plan.first_epoch
+            self._end([*self._running])
         links = {link for each in (*record.behind, plan) for link in each.links if link[0] in plan.nodes}
         for source, target in sorted(links):
             ends = plan.link_end(source), plan.link_end(target)
@@ -220,7 +225,10 @@ class Relays:
                 task = asyncio.create_task(relay.run(), name=f"gamecast relay {source} → {target}")
                 self._running[ends] = relay, task
         live = {plan.link_end(node) for node in plan.nodes}
-        for ends in [ends for ends in self._running if not live.issuperset(ends)]:
+        self._end([ends for ends in self._running if not live.issuperset(ends)])
+
+    def _end(self, links: Iterable[LinkEnds]) -> None:
+        for ends in links:
             relay, task = self._running.pop(ends)
             self._ending += asyncio.create_task(relay.stop()), task
 

@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import suppress
 from typing import get_args
 
 import click
 
+from adapters.redis.leadercontrol import LeaderControl
 from adapters.redis.network import RedisNetwork
 from adapters.redis.probe import ServerProbe
 from adapters.redis.relays import RedisRelays
+from adapters.redis.running import empty
+from adapters.redis.survey import survey
 from adapters.urls import Durability, OwnOptions, as_user_of, own_options, redacted, stored_for_all, with_own_options
+from adapters.wording import counted
 from cli.daemons import Stop, once_there, run_until_stopped, wait_option
-from gamecast.errors import UnknownScheme, Unreachable
+from gamecast.client.networks import require_reachable
+from gamecast.errors import OtherSideError, UnknownScheme, Unreachable, UsageError
+from sequencing.extras import require
+
+RETIRES_MAX = 10
+"""How often the regions of a retired node are looked for: some may be placed while others move."""
+
+REGISTERED_S = 1.0
+"""How often to look whether the control Redis still has the node."""
 
 UNREAD = (
     "{name}: this user may not read whether its Redis syncs each write, so the node counts as one that may lose data; "
@@ -19,10 +33,10 @@ UNREAD = (
 )
 
 
-@click.command()
-@click.option("--name", required=True, help="The node's name in plans, e.g. n1. Nodes are laid out in name order.")
-@click.option("--redis", "redis_url", required=True, help="URL of the Redis that hosts this node: see below.")
-@click.option("--control", "control_url", required=True, help="URL of the control Redis, to which clients connect.")
+@click.group(invoke_without_command=True)
+@click.option("--name", help="The node's name in plans, e.g. n1. Nodes are laid out in name order.")
+@click.option("--redis", "redis_url", help="URL of the Redis that hosts this node: see below.")
+@click.option("--control", "control_url", help="URL of the control Redis, to which clients connect.")
 @click.option(
     "--may-lose/--keeps-all",
     default=None,
@@ -51,10 +65,12 @@ UNREAD = (
     help="After so long without an answer, move the regions of this node to other nodes: see below.  [default: never]",
 )
 @wait_option
+@click.pass_context
 def node(
-    name: str,
-    redis_url: str,
-    control_url: str,
+    context: click.Context,
+    name: str | None,
+    redis_url: str | None,
+    control_url: str | None,
     *,
     may_lose: bool | None,
     replicas: int,
@@ -62,13 +78,13 @@ def node(
     give_up_s: float | None,
     wait_s: float,
 ) -> None:
-    """Register a sequencing node, and carry its frames onward.
+    """Register a sequencing node, and carry its frames onward; or retire one.
 
-    Runs until SIGINT or SIGTERM. You can add nodes at any time. Later plans use them, for new regions and for regions
-    that begin their next epoch. A node stays registered after this command ends, but no frames move on its links until
-    it runs again. Clients find the URLs in the control Redis and use them unchanged, so they must be able to reach
-    them. If the control URL names a user, the stored URL names none: each client connects to this Redis as its own
-    user.
+    Needs --name, --redis and --control. Runs until SIGINT or SIGTERM. You can add nodes at any time. Later plans
+    use them, for new regions and for regions that begin their next epoch. A node stays registered after this
+    command ends, but no frames move on its links until it runs again. Clients find the URLs in the control Redis
+    and use them unchanged, so they must be able to reach them. If the control URL names a user, the stored URL
+    names none: each client connects to this Redis as its own user.
 
     A node may be on one server (redis://, rediss://, unix://), on whichever one Sentinel names
     (redis+sentinel://[USER:PASSWORD@]HOST:PORT[,HOST:PORT…]/SERVICE; the sentinels' own password is the option
@@ -93,6 +109,10 @@ def node(
       gamecast node --name n2 --redis redis://10.0.0.2 --control redis://10.0.0.1 &
       gamecast node --name n3 --redis redis://10.0.0.3 --control redis://10.0.0.1 &
     """
+    if context.invoked_subcommand is not None:
+        return
+    if name is None or redis_url is None or control_url is None:
+        raise click.UsageError("a node needs --name, --redis and --control; `gamecast node retire --help` ends one")
     try:
         _, own = own_options(redis_url)
     except ValueError as error:
@@ -101,7 +121,59 @@ def node(
     redis_url = with_own_options(redis_url, wanted)
     if replicas:
         may_lose = bool(may_lose)
-    run_until_stopped(lambda stop: _run(name, redis_url, control_url, may_lose, wait_s, stop))
+    of = name, redis_url, control_url
+    run_until_stopped(lambda stop: _run(*of, may_lose, wait_s, stop))
+
+
+@node.command()
+@click.argument("name")
+@click.option("--control", "control_url", required=True, help="URL of the control Redis, as the user `manager`.")
+def retire(name: str, control_url: str) -> None:
+    """Move a node's regions to the other nodes, and take it out of the network, for good.
+
+    Events go on meanwhile: nothing is lost, and the order stays. Also for a node that was given up, or whose name was a
+    mistake. Its `gamecast node` ends by itself; stop its Redis when this command has said that nothing is there any
+    more. If it is interrupted, or a leader refuses a move, repeat it. A retired name is not used again. Needs the extra
+    planner.
+
+    Exit status: 0 when nothing is there any more, 2 for wrong use (no such node, or it is the only one), 3 if the
+    control Redis, the node, or a leader does not answer.
+
+    \b
+    Example:
+      gamecast node retire n3 --control redis://manager:PASSWORD@10.0.0.1
+    """
+    require("planner", "to plan where the regions of a node go")
+    asyncio.run(_retire(name, require_reachable(control_url)))
+
+
+async def _retire(name: str, url: str) -> None:
+    control = LeaderControl(url)
+    try:
+        state = await survey(url)
+        known = {each.name: each for each in state.nodes}
+        others = [each.name for each in state.nodes if each.registered and each.name != name]
+        if name not in known and not await control.is_retired(name):
+            raise UsageError(f"there is no node {name!r}: {', '.join(sorted(known))} are registered")
+        if not others:
+            raise UsageError(f"{name} is the only node that is registered: nothing could take its regions over")
+        is_visited = state.plan is not None and name in state.plan.visits
+        if is_visited and known[name].server is None:
+            raise Unreachable(
+                f"{name} does not answer, so its regions cannot leave it: start its Redis, or an empty one at its "
+                "address; with --give-up-s it would be given up"
+            )
+        await control.retire_node(name)
+        for number in range(RETIRES_MAX):
+            moved = await empty(url, name) if state.plan is not None and not state.plan.sole else 0
+            if not moved:
+                break
+            click.echo(f"{counted(moved, 'region')} moved{'' if number == 0 else ', that came meanwhile'}", err=True)
+        else:
+            raise OtherSideError(f"new regions keep coming to {name}: repeat this when fewer servers join")
+    finally:
+        await control.close()
+    click.echo(f"{name} is retired: no region is there any more, and its Redis may be stopped", err=True)
 
 
 async def _run(name: str, redis_url: str, control_url: str, may_lose: bool | None, wait_s: float, stop: Stop) -> None:
@@ -122,16 +194,54 @@ async def _run(name: str, redis_url: str, control_url: str, may_lose: bool | Non
             click.echo(UNREAD.format(name=name), err=True)
         await network.register_node(name, stored_url, may_lose=loses)
 
+    relays: RedisRelays | None = None
     try:
         await once_there(register, wait_s=wait_s, stop=stop)
+        if stop.is_set():
+            return
+        await server.close()
+        relays = RedisRelays(control_url, frozenset({name}))
+        relays.start()
+        counts = "; it counts as one that may lose data in a restart" if loses else ""
+        click.echo(f"node {name} at {redacted(redis_url)} is registered and relays{counts}", err=True)
+        await _stay_registered(name, stored_url, network, may_lose=bool(loses), stop=stop)
     finally:
+        if relays is not None:
+            await relays.stop()
         await server.close()
         await network.close()
-    if stop.is_set():
-        return
-    relays = RedisRelays(control_url, frozenset({name}))
-    relays.start()
-    counts = "; it counts as one that may lose data in a restart" if loses else ""
-    click.echo(f"node {name} at {redacted(redis_url)} is registered and relays{counts}", err=True)
-    await stop.wait()
-    await relays.stop()
+
+
+async def _stay_until_empty(name: str, network: RedisNetwork, stop: Stop) -> None:
+    """Return when no region is at a retired node: until then, its links are carried."""
+    control = network.way_to_leading()
+    try:
+        while not stop.is_set():
+            with suppress(Unreachable, OtherSideError):
+                plan, ending = await control.latest_plan(), await control.ending()
+                if not ending and (plan is None or name not in plan.visits):
+                    click.echo(f"node {name} was retired, and no region is there any more", err=True)
+                    return
+            with suppress(TimeoutError):
+                await asyncio.wait_for(stop.wait(), REGISTERED_S)
+    finally:
+        await control.close()
+
+
+async def _stay_registered(name: str, url: str, network: RedisNetwork, *, may_lose: bool, stop: Stop) -> None:
+    """Register the node again where the control Redis has come back without it, until stopped."""
+    control = network.way_to_leading()
+    try:
+        while not stop.is_set():
+            with suppress(TimeoutError):
+                await asyncio.wait_for(stop.wait(), REGISTERED_S)
+                return
+            with suppress(Unreachable, OtherSideError):  # where it is away, relays say so
+                if not await control.is_registered(name):
+                    if await control.is_retired(name):
+                        await _stay_until_empty(name, network, stop)
+                        return
+                    await control.register_node(name, url, may_lose=may_lose)
+                    click.echo(f"node {name} is registered again: the control Redis came back without it", err=True)
+    finally:
+        await control.close()

@@ -15,6 +15,7 @@ for as long as their paths together keep to them.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -107,7 +108,8 @@ class Replanning:
         self.rates = dict(zip(membership.regions, by_region.tolist(), strict=True))
         self.weights = dict(zip(membership.regions, path_weights(by_region).tolist(), strict=True))
         self.nodes = list(plan.nodes if nodes is None else nodes)
-        self._there = frozenset(self.nodes).union(there)
+        self._may_stay = frozenset(self.nodes)
+        self._there = self._may_stay.union(there)
         self.capacity: float | Literal["receiver"] | None = capacity
         self.objective: PlanObjective = objective_for(membership, by_region, len(self.nodes), capacity)
         self.parts = sorted(self._parts(membership), key=lambda part: (-part.rate, part.regions))
@@ -147,6 +149,10 @@ class Replanning:
     def may_move(self, part: Part) -> bool:
         """Return whether all nodes of a part are there: where it is, its epoch has to be ended."""
         return self._there.issuperset(chain.from_iterable(self.plan.paths[region] for region in part.regions))
+
+    def has_to_leave(self, part: Part) -> bool:
+        """Return whether some of a part is on a node that regions can only leave."""
+        return not self._may_stay.issuperset(chain.from_iterable(self.plan.paths[region] for region in part.regions))
 
     def is_well_off(self, part: Part, paths: Mapping[str, tuple[str, ...]], loads: Mapping[str, float]) -> bool:
         """Return whether no place could be better for a part than the one that it has."""
@@ -200,11 +206,12 @@ def replanned(network: Replanning, *, price: float | None = None) -> Replanned:
         for number, part in enumerate(network.parts):
             now = chosen.get(number)
             paths = (now or plan).paths
-            if not network.may_move(part) or network.is_well_off(part, paths, loads):
+            has_to_leave = network.has_to_leave(part)
+            if not network.may_move(part) or (network.is_well_off(part, paths, loads) and not has_to_leave):
                 continue
             others = with_part(loads, part, paths, sign=-1.0)
-            cost = price * network.share(part)
-            best, least = None, network.worth(part, plan.paths, others)
+            cost = 0.0 if has_to_leave else price * network.share(part)
+            best, least = None, math.inf if has_to_leave else network.worth(part, plan.paths, others)
             for trial in chain(() if now is None else (now,), network.candidates(part, others)):
                 value = cost + network.worth(part, trial.paths, others)
                 if value < least - SAME:

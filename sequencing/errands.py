@@ -53,6 +53,8 @@ class Seen(NamedTuple):
     connections: int = 0
     proposed: str = ""
     """The id of a plan that an operator proposes, and that has no answer yet."""
+    is_older: bool = False
+    """Whether the control store has less of this network than this candidate has seen in it: an old copy of it."""
 
     def is_crowded(self, asking: Collection[str]) -> bool:
         """Return whether many subscribers are there and a new interest is likely to affect all of them.
@@ -151,10 +153,14 @@ class AskRuns:
 
 
 class Runs(NamedTuple):
-    """The runs of nodes that answered, and which of these are empty: they know no plan, or somebody deleted it."""
+    """The runs of nodes that answered, and which of these are empty: they know no plan, or somebody deleted it.
+
+    ``installed``: the number (epoch, version) of the newest plan that each of the others knows.
+    """
 
     of: Mapping[str, str]
     emptied: AbstractSet[str] = frozenset()
+    installed: Mapping[str, tuple[int, int]] = {}
 
 
 @dataclass(frozen=True, slots=True)

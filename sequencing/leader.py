@@ -133,6 +133,8 @@ class Leader:
         """Whether its term is over, although it leads: another candidate has led in between."""
         self._emptied: AbstractSet[str] = frozenset()
         """The empty nodes of the last time when nodes were asked."""
+        self._installed: Mapping[str, tuple[int, int]] = {}
+        """The newest plans that nodes knew then, (epoch, version)."""
         self._emptied_before: tuple[tuple[int, int], AbstractSet[str]] = (0, 0), frozenset()
         """The nodes that were empty at the last check, and the plan of that check."""
         self._look_at = 0.0
@@ -165,6 +167,9 @@ class Leader:
         self._look_at = self._now_s() + self._pace.look_every_s
         if seen.record is None:
             yield from self._found(seen)
+            return
+        if seen.is_older:
+            yield from self._begin_anew(seen, seen.record)
             return
         if seen.record.plan.sole:
             yield from self._tend(seen, seen.record)
@@ -223,11 +228,16 @@ class Leader:
             yield from self._move(following, asked)
 
     def _letting_go(self, seen: Seen, record: Record) -> Record | None:
-        """From time to time, return the record without those who have been gone for longer than they may be."""
+        """From time to time, return the record without those who have been gone for longer than they may be.
+
+        And without the nodes that are registered no more, once no region is there.
+        """
         now_s = self._now_s()
         if now_s < self._let_go_at or not self._has_planned or not seen.is_announced(record.plan):
             return None
         self._let_go_at = now_s + self._pace.forget_every_s
+        if (retired := record.without_retired(seen.nodes)) is not None:
+            return retired
         gone = self._gone.for_good(record, seen.interests)
         let_go: Record | None = self._beside.let_go(record, gone) if gone else None
         return let_go
@@ -274,6 +284,35 @@ class Leader:
         [(node, url)] = seen.nodes.items()
         yield Write("save", Record(sole_plan(self._ordering, node, url, self._wall_ms())))
 
+    def _begin_anew(self, seen: Seen, record: Record) -> Steps[None]:
+        """Begin another network where the control store has come back with an old copy of this one.
+
+        Its next plans would have numbers that connections and nodes know as those of others. So all connections end
+        with `NetworkRestarted`, and nodes forget what they have when they hear of the first plan.
+        """
+        newest = max((epoch for epoch, _ in self._installed.values()), default=0)
+        began_ms = max(self._wall_ms(), newest + 1, record.plan.epoch + 1)
+        yield Tell(
+            "the control Redis has an old copy of the network (plan %d.%d; nodes know up to %d): its connections end, "
+            "and the network begins anew with epoch %d",
+            (record.plan.epoch, record.plan.version, newest, began_ms),
+        )
+        if len(seen.nodes) > 1 or seen.may_lose:
+            yield Write("settle", Record(first_plan(record.plan.ordering, seen.nodes, began_ms)))
+            return
+        [(node, url)] = seen.nodes.items()
+        yield Write("save", Record(sole_plan(record.plan.ordering, node, url, began_ms)))
+
+    def _is_overtaken(self, record: Record) -> bool:
+        """Return whether a node knows a plan that came after all that the record has.
+
+        A plan is written before nodes know of it, but the next version, with which joins are granted beside others.
+        """
+        epoch, version = record.plan.epoch, record.plan.version
+        return any(
+            (epoch, version + 1) < number for name, number in self._installed.items() if name in record.plan.nodes
+        )
+
     def _tend(self, seen: Seen, record: Record) -> Steps[None]:
         """Look after a network of one node, which needs no plan until it has another one, or loses something."""
         node = record.plan.sole
@@ -286,6 +325,9 @@ class Leader:
                 yield from self._goes_on(record.plan, wait_s=self._pace.again_s)
             return
         runs = yield from self._ask_runs(record.plan.nodes)
+        if self._is_overtaken(record):
+            yield from self._begin_anew(seen, record)
+            return
         is_lost = node in runs and seen.doubted.get(node) == runs[node]
         is_lost = bool(self._found_empty(record.plan, {node})) or is_lost
         if seen.is_sole and [*seen.nodes] == [node] and not seen.may_lose and not is_lost:
@@ -363,6 +405,9 @@ class Leader:
         if (at_once := self._in_place(seen, record)) is not None:
             return at_once
         runs = yield from self._ask_runs(seen.nodes)
+        if self._is_overtaken(record):
+            yield from self._begin_anew(seen, record)
+            return None
         self._looked_at_nodes, self._granted = self._now_s(), 0
         self._absence.note(seen.nodes, runs, self._now_s())
         yield from self._note_runs(seen.nodes, runs)
@@ -473,7 +518,7 @@ class Leader:
 
     def _ask_runs(self, nodes: Mapping[str, str]) -> Steps[Mapping[str, str]]:
         answer: Runs = yield AskRuns(nodes)
-        self._emptied = answer.emptied
+        self._emptied, self._installed = answer.emptied, answer.installed
         return answer.of
 
     def _note_runs(self, nodes: Mapping[str, str], runs: Mapping[str, str]) -> Steps[None]:

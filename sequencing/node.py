@@ -281,13 +281,15 @@ class Node:
         link = self.links.get(target)
         return not link or link[0].sequence > sequence
 
-    def install(self, epoch: int, version: int, steps: Iterable[Step]) -> bool:
+    def install(self, epoch: int, version: int, steps: Iterable[Step], *, first_epoch: int = 0) -> bool:
         """Install the steps of a plan that starts a new epoch in all regions; False if a later plan is installed
         already.
 
         A new epoch closes the ingresses of earlier ones. It keeps the steps of the one before for frames in flight, and
         forgets older ones. Use it when no client of the previous epoch is left; otherwise use `prepare`.
+        ``first_epoch``: of the network; what is here from an earlier network is forgotten, so for all plans.
         """
+        self._begin_in(first_epoch)
         if (epoch, version) < (self.epoch, self.version):
             return False
         if epoch > self.epoch:
@@ -302,7 +304,9 @@ class Node:
             self.steps[key] = InstalledStep(state, installed.next, installed.atoms)
         return True
 
-    def prepare(self, epoch: int, version: int, steps: Iterable[Step], closing: Mapping[str, int]) -> bool:
+    def prepare(
+        self, epoch: int, version: int, steps: Iterable[Step], closing: Mapping[str, int], *, first_epoch: int = 0
+    ) -> bool:
         """Install the steps of a plan beside those in use; False if one of a later epoch is installed already.
 
         A later version of the same epoch only has more regions: it may have been prepared, and never announced.
@@ -310,6 +314,7 @@ class Node:
         another.
         Steps that are installed already stay as they are, so that the call can be repeated.
         """
+        self._begin_in(first_epoch)
         if epoch < self.epoch:
             return False
         self.epoch, self.version = max((epoch, version), (self.epoch, self.version))
@@ -320,11 +325,12 @@ class Node:
             self.steps.setdefault((step.epoch, step.region), installed)
         return True
 
-    def begin_any(self, epoch: int, version: int) -> bool:
+    def begin_any(self, epoch: int, version: int, *, first_epoch: int = 0) -> bool:
         """From now on, begin any region of an epoch that is published to: as the only node of a network.
 
         False if a later plan is installed already.
         """
+        self._begin_in(first_epoch)
         if (epoch, version) < (self.epoch, self.version):
             return False
         self.epoch, self.version, self.any_epoch = epoch, version, epoch
@@ -340,9 +346,17 @@ class Node:
 
     def admit(self, run: str) -> None:
         """Start a run that is not the one before: keep the egress streams, and nothing else."""
-        if run == self.run:
-            return
-        self.run, self.epoch, self.version, self.any_epoch = run, 0, 0, 0
+        if run != self.run:
+            self.run = run
+            self._forget_all()
+
+    def _begin_in(self, first_epoch: int) -> None:
+        """Begin in a network that the control store began after it had lost the one that this node is in."""
+        if 0 < self.epoch < first_epoch:
+            self._forget_all()
+
+    def _forget_all(self) -> None:
+        self.epoch, self.version, self.any_epoch = 0, 0, 0
         self.steps.clear()
         self.region_last.clear()
         self.atom_last.clear()

@@ -143,6 +143,18 @@ class Record:
                 parts.append(plan.only(regions))
         return tuple(parts)
 
+    def without_retired(self, registered: Mapping[str, str]) -> Record | None:
+        """Return the record whose plan names no node that is neither registered nor used; None if there is none."""
+        plan = self.plan
+        used = {*plan.visits, *(atom.node for atom in plan.atoms), *registered}
+        if self.behind or plan.nodes.keys() <= used:
+            return None
+        nodes = {name: url for name, url in plan.nodes.items() if name in used}
+        runs = {name: run for name, run in plan.runs.items() if name in used}
+        ended = {name: streams for name, streams in self.ended.items() if name in used}
+        following = replace(plan, version=plan.version + 1, nodes=nodes, runs=runs)
+        return replace(self, plan=following, behind=(plan,), ended=ended)
+
     def settled(self) -> Record:
         """Return the record as it is when the transition has finished."""
         ended = dict(self.ended)

@@ -27,6 +27,7 @@ class ControlKeys:
     looked = "gamecast:{control}:looked"
     nodes = "gamecast:{control}:nodes"
     lossy = "gamecast:{control}:lossy"
+    retired = "gamecast:{control}:retired"
     expected = "gamecast:{control}:expected"
     probes = "gamecast:{control}:probes"
     led = "gamecast:{control}:led"
@@ -52,17 +53,22 @@ class ControlKeys:
         **dict.fromkeys((led, doubted, seen_runs, proposal, said, boxes), "hash"),
         **dict.fromkeys((plan, lease, looked, sole, trouble), "string"),
         **dict.fromkeys((news, asked, changes, past, superseded, woken), "stream"),
-        **dict.fromkeys((published, ordered, lossy, expected), "set"),
+        **dict.fromkeys((published, ordered, lossy, retired, expected), "set"),
         **dict.fromkeys((alive, gone, present), "zset"),
     }
     """Key → its type in Redis; with another type, it cannot be used."""
-    of_plans = frozenset((state, plan, regions, atoms, heard, ordered, nodes, lossy))
+    of_plans = frozenset((state, plan, regions, atoms, heard, ordered, nodes, lossy, retired))
     """What only leaders write, and cannot go on without: they remove none of it."""
 
     @staticmethod
     def rows(name: str) -> str:
         """Return the hash of what a connection wants: region → since when."""
         return f"gamecast:{{control}}:rows:{name}"
+
+    @staticmethod
+    def carried(node: str) -> str:
+        """Return the string that is there while somebody carries the links that leave a node."""
+        return f"gamecast:{{control}}:carried:{node}"
 
     @staticmethod
     def box(of: str) -> str:

@@ -2,7 +2,8 @@
 -- sequencing/node.py.
 --
 -- KEYS: node, steps, counters, publishers; one more where nothing is to be pushed to readers.
--- ARGV: 'install' or 'prepare', epoch, version, retention, then region, step's epoch, step for each step
+-- ARGV: 'install' or 'prepare', epoch, version, retention, the network's first epoch, then region, step's epoch, step for
+--       each step
 --    or 'open', then region, epoch, how many publishers, how many keys ('-1': none was ever named), the epoch that began
 --       with a loss of the heads of keys, or '0', then publisher, accepted for each and key, its head, a newline and its
 --       value for each; for each region
@@ -10,7 +11,7 @@
 --    or 'forget', how many dead ends of links, those, how many regions whose keys are elsewhere, those and from which
 --       epoch on for each, then epoch, region for each step
 --    or 'forget publishers', incarnation, then region and publisher, a newline between, for each
---    or 'any', epoch, version, retention: begin whatever region of that epoch is published to
+--    or 'any', epoch, version, retention, the network's first epoch: begin whatever region of that epoch is published to
 --    or 'no more': begin only those of steps
 --    or 'admit', run.
 
@@ -134,6 +135,34 @@ local function forget_link(link_end)
   redis.call('HDEL', counters_key, 'o ' .. link_end, 'i ' .. link_end)
 end
 
+-- Keeps what readers of its streams may still want, for a while, and nothing else.
+local function forget_all()
+  for _, field in ipairs(redis.call('HKEYS', steps_key)) do
+    redis.call('EXPIRE', prefix .. 'egress:' .. string.gsub(field, ' ', ':', 1), ENDED_KEPT_S)
+  end
+  for _, field in ipairs(redis.call('HKEYS', counters_key)) do
+    local link_end = string.match(field, '^o (.*)$')
+    if link_end then
+      redis.call('DEL', prefix .. 'link:' .. link_end)
+    end
+  end
+  for _, region in ipairs(redis.call('HKEYS', prefix .. 'keyed')) do
+    redis.call('DEL', prefix .. 'heads:' .. region, prefix .. 'values:' .. region, prefix .. 'heads:\n' .. region)
+  end
+  local undecided = redis.call('HGETALL', prefix .. 'undecided')
+  for i = 2, #undecided, 2 do
+    local at = 0
+    for line in string.gmatch(undecided[i] .. '\n', '(.-)\n') do
+      at = at + 1
+      if at > 3 then
+        redis.call('DEL', prefix .. 'pending:' .. line)
+      end
+    end
+  end
+  redis.call('DEL', node_key, steps_key, counters_key, publishers_key, prefix .. 'keyed', prefix .. 'outcomes',
+    prefix .. 'undecided', prefix .. 'verdicts')
+end
+
 local function seal(region, epoch, tick)
   local field = epoch .. ' ' .. region
   local raw = redis.call('HGET', steps_key, field)
@@ -215,27 +244,7 @@ end
 
 if ARGV[1] == 'admit' then
   if redis.call('HGET', node_key, 'run') ~= ARGV[2] then
-    for _, field in ipairs(redis.call('HKEYS', counters_key)) do
-      local link_end = string.match(field, '^o (.*)$')
-      if link_end then
-        redis.call('DEL', prefix .. 'link:' .. link_end)
-      end
-    end
-    for _, region in ipairs(redis.call('HKEYS', prefix .. 'keyed')) do
-      redis.call('DEL', prefix .. 'heads:' .. region, prefix .. 'values:' .. region, prefix .. 'heads:\n' .. region)
-    end
-    local undecided = redis.call('HGETALL', prefix .. 'undecided')
-    for i = 2, #undecided, 2 do
-      local at = 0
-      for line in string.gmatch(undecided[i] .. '\n', '(.-)\n') do
-        at = at + 1
-        if at > 3 then
-          redis.call('DEL', prefix .. 'pending:' .. line)
-        end
-      end
-    end
-    redis.call('DEL', node_key, steps_key, counters_key, publishers_key, prefix .. 'keyed', prefix .. 'outcomes',
-      prefix .. 'undecided', prefix .. 'verdicts')
+    forget_all()
     redis.call('HSET', node_key, 'run', ARGV[2])
   end
   return 1
@@ -257,8 +266,15 @@ if ARGV[1] == 'open' then
 end
 
 local epoch, version = tonumber(ARGV[2]), tonumber(ARGV[3])
-local node = redis.call('HMGET', node_key, 'epoch', 'version')
+local node = redis.call('HMGET', node_key, 'epoch', 'version', 'run')
 local node_epoch, node_version = tonumber(node[1] or '0'), tonumber(node[2] or '0')
+if node_epoch < tonumber(ARGV[5]) and node_epoch > 0 then -- of a network that the control Redis has lost
+  forget_all()
+  if node[3] then
+    redis.call('HSET', node_key, 'run', node[3])
+  end
+  node_epoch, node_version = 0, 0
+end
 local is_later = epoch == node_epoch and version < node_version
 if epoch < node_epoch or (is_later and ARGV[1] ~= 'prepare') then
   return 0
@@ -272,7 +288,7 @@ if ARGV[1] == 'any' then
   return 1
 end
 local write = ARGV[1] == 'install' and 'HSET' or 'HSETNX'
-for at = 5, #ARGV, 3 do
+for at = 6, #ARGV, 3 do
   redis.call(write, steps_key, ARGV[at + 1] .. ' ' .. ARGV[at], ARGV[at + 2])
 end
 return 1

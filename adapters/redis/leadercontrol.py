@@ -61,6 +61,8 @@ class LeaderControl(RedisControl):
         """Held for what reads or writes the ledger."""
         self._mend_at_s = inf
         """When the types of all keys are looked at next, by the monotonic clock: while it leads."""
+        self._written = 0, 0
+        """The first epoch of the network, and how often its state had been written when that was last known."""
         self._waiting = RedisConnection(url, SOLE_NODE)
         """Blocks until there is a new request."""
 
@@ -106,7 +108,15 @@ class LeaderControl(RedisControl):
             bool(is_sole),
             int(connections),
             _text(rest[-1]),
+            self._is_older(known),
         )
+
+    def _is_older(self, known: Ledger) -> bool:
+        """Return whether the state was written less often than it was seen to be, in the same network."""
+        first = known.record.plan.first_epoch if known.record is not None else 0
+        written = self._written[1] if self._written[0] == first else 0
+        self._written = first, max(written, known.number)
+        return known.number < written
 
     async def asked(self, after: str, *, block_ms: int) -> None:
         """See `Control.asked`."""
@@ -269,6 +279,8 @@ class LeaderControl(RedisControl):
                 f"a node cannot have the name {SOLE_NODE!r}, which means the control Redis itself: choose another name"
             )
         answer = await self._lead("register", name, url, int(may_lose))
+        if answer == b"retired":
+            raise UsageError(f"node {name!r} was retired: its name is not used again; choose another one")
         if answer != b"ok" and own_options(answer.decode())[0] == own_options(url)[0]:
             raise UsageError(
                 f"node {name!r} is already registered with other options (replicas, durability, give_up_s); they "
@@ -279,6 +291,21 @@ class LeaderControl(RedisControl):
                 f"node {name!r} is already registered at {redacted(answer.decode())}, and its events cannot move to "
                 "another server: choose another name"
             )
+
+    async def retire_node(self, name: str) -> bool:
+        """Take a node out of the registry, for good: what it has moves elsewhere, and its name is not used again.
+
+        Return whether it was registered.
+        """
+        return bool(await self._lead("retire", name))
+
+    async def is_retired(self, name: str) -> bool:
+        """Return whether a node was retired."""
+        return bool(await self._connection.call("SISMEMBER", ControlKeys.retired, name))
+
+    async def is_registered(self, name: str) -> bool:
+        """Return whether a node of this name is registered."""
+        return await self._connection.call("HGET", ControlKeys.nodes, name) is not None
 
     async def _load(self, noted: int) -> Ledger:
         ledger = Ledger()

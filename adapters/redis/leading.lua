@@ -1,7 +1,8 @@
 -- The state of the network, and the leader: what managers do.
 --
 -- KEYS: state; the others are beside it: see controlkeys.py.
--- ARGV: 'register', node, url, '1' if it may lose something, else '0' → 'ok', or the url that it is registered at
+-- ARGV: 'register', node, url, '1' if it may lose something, else '0' → 'ok', or the url that it is registered at; 'retired'
+--    or 'retire', node                            → 1 if it was registered
 --    or 'propose', id, plan                       → 'ok'; 'none' without a leader, 'busy' while another has no answer
 --    or 'look', token, lease in ms, the longest time between two looks in ms, unless something is wrong, ttl in ms, the
 --       pulse, as told before, that stood still for longer than a lease, else '', and how many changes are known
@@ -74,8 +75,20 @@ local function forget(who)
   redis.call('HDEL', all_said, who)
 end
 
+if verb == 'retire' then
+  local was = redis.call('HDEL', nodes, ARGV[2])
+  if was == 1 then
+    redis.call('SADD', prefix .. 'retired', ARGV[2])
+    redis.call('XADD', asked, 'MAXLEN', '=', 1, '*', 'by', ARGV[2])
+  end
+  return was
+end
+
 if verb == 'register' then
   local name = ARGV[2]
+  if redis.call('SISMEMBER', prefix .. 'retired', name) == 1 then
+    return 'retired'
+  end
   local at = redis.call('HGET', nodes, name)
   if at and at ~= ARGV[3] then
     return at

@@ -299,7 +299,7 @@ class RedisNode:
 
     async def begin_any(self, plan: Plan, retention_events: int) -> bool:
         """Begin whatever region of a plan's epoch is published to; False when a later plan is installed already."""
-        arguments = "any", plan.epoch, plan.version, retention_events
+        arguments = "any", plan.epoch, plan.version, retention_events, plan.first_epoch
         return bool(await self.connection.run(INSTALL, self._step_keys, *arguments))
 
     async def begin_no_more(self, epoch: int) -> frozenset[str]:
@@ -451,7 +451,7 @@ class RedisNode:
             chunk: list[Any] = []
             for step, flag, after in some:
                 chunk += (step.region, step.epoch, encode_step(flag, step.next, step.atoms, after))
-            plan_arguments = how, plan.epoch, plan.version, retention_events
+            plan_arguments = how, plan.epoch, plan.version, retention_events, plan.first_epoch
             if not await self.connection.run(INSTALL, self._step_keys, *plan_arguments, *chunk):
                 return False
         return True

@@ -11,6 +11,7 @@ from typing import Any
 from adapters.redis.connection import RedisConnection
 from adapters.redis.node import RedisNode
 from adapters.redis.places import tag_in
+from adapters.redis.probe import whole
 from adapters.urls import as_user_of
 from sequencing.errors import GamecastError, NetworkError
 from sequencing.expected import Emptied, Tails
@@ -28,6 +29,17 @@ trips, which is longer. The next caller then finds the answer.
 """
 
 
+_Known = tuple[str, Mapping[str, tuple[int, int] | None]]
+"""The run of a server; and the newest plan that each of its nodes knows, (epoch, version), None for an empty node."""
+
+
+def _installed(told: Sequence[bytes | None]) -> tuple[int, int] | None:
+    epoch, version, run = told
+    if epoch is None or version is None:
+        return None if run is None else (0, 0)
+    return whole(epoch), whole(version)
+
+
 class RedisNodeOperator:
     """Implements `adapters.leadership.NodeOperator`."""
 
@@ -37,9 +49,11 @@ class RedisNodeOperator:
         self._routes = routes or {}
         self._retention_events = retention_events
         self._lookouts: dict[tuple[str, str], RedisConnection] = {}
-        self._asked: dict[tuple[str, str], asyncio.Task[tuple[str, frozenset[str]] | None]] = {}
+        self._asked: dict[tuple[str, str], asyncio.Task[_Known | None]] = {}
         self.emptied: frozenset[str] = frozenset()
         """See `NodeOperator.emptied`."""
+        self.installed: Mapping[str, tuple[int, int]] = {}
+        """See `NodeOperator.installed`."""
         self._nodes: dict[tuple[str, str], RedisNode] = {}
         self._turns: dict[str, asyncio.Lock] = {}
 
@@ -59,7 +73,8 @@ class RedisNodeOperator:
         asked = (self._run_of(server, there) for server, there in names.items())
         answers = dict(zip(names, await asyncio.gather(*asked), strict=True))
         answered = [answer for answer in answers.values() if answer is not None]
-        self.emptied = frozenset[str]().union(*(emptied for _, emptied in answered))
+        self.installed = {name: number for _, known in answered for name, number in known.items() if number is not None}
+        self.emptied = frozenset(name for _, known in answered for name, number in known.items() if number is None)
         return {name: answer[0] for name, server in places.items() if (answer := answers[server]) is not None}
 
     async def forget_publishers(self, plan: Plan, upto: int, living: AbstractSet[str]) -> None:
@@ -73,7 +88,7 @@ class RedisNodeOperator:
                         node.follow(plan)
                         cursor = await node.forget_publishers(upto, living, cursor)
 
-    async def _run_of(self, server: tuple[str, str], names: Sequence[str]) -> tuple[str, frozenset[str]] | None:
+    async def _run_of(self, server: tuple[str, str], names: Sequence[str]) -> _Known | None:
         asked = self._asked.get(server)
         if asked is None:
             asked = self._asked[server] = asyncio.create_task(self._ask(server, names), name="gamecast look for a run")
@@ -83,15 +98,14 @@ class RedisNodeOperator:
         self._asked.pop(server, None)
         return None if asked.cancelled() else asked.result()
 
-    async def _ask(self, server: tuple[str, str], names: Sequence[str]) -> tuple[str, frozenset[str]] | None:
-        """Return the run of a server, and the runs of its empty nodes."""
+    async def _ask(self, server: tuple[str, str], names: Sequence[str]) -> _Known | None:
         # A connection of its own, so that it does not wait for a long task.
         if server not in self._lookouts:
             self._lookouts[server] = RedisConnection(*server)
         with suppress(GamecastError):
-            asked = [("EXISTS", NodeKeys(name).node) for name in names]
-            run, there = await self._lookouts[server].run_id_and(asked)
-            return run, frozenset(name for name, is_there in zip(names, there, strict=True) if not is_there)
+            asked = [("HMGET", NodeKeys(name).node, "epoch", "version", "run") for name in names]
+            run, told = await self._lookouts[server].run_id_and(asked)
+            return run, dict(zip(names, map(_installed, told), strict=True))
         return None
 
     async def close(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 import uuid
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -13,7 +14,7 @@ from itertools import pairwise
 from adapters.redis.leadercontrol import LeaderControl
 from adapters.redis.networkstate import RegionState
 from adapters.redis.survey import survey
-from sequencing.errors import InvalidInput, NotAllowed, OtherSideError, PlanError
+from sequencing.errors import InvalidInput, NotAllowed, OtherSideError, PlanError, Unreachable
 from sequencing.expected import observers
 from sequencing.membership import Membership
 from sequencing.plan import Plan
@@ -102,6 +103,31 @@ def rates_between(looks: Sequence[Sequence[RegionState]]) -> dict[str, float]:
             drawn[region.name] = drawn.get(region.name, 0) + max(0, region.drawn - earlier.drawn)
             seconds[region.name] = seconds.get(region.name, 0.0) + region.drawn_at_s - earlier.drawn_at_s
     return {region: drawn[region] / took_s for region, took_s in seconds.items() if took_s > 0}
+
+
+async def empty(url: str, node: str) -> int:
+    """Move all regions that a node has a part in to the nodes that are registered; return how many.
+
+    Raises as `look` and `apply`, and `Unreachable` if a node that has a part in their paths does not answer.
+    """
+    from placement.replanning import Replanning, replanned
+
+    running = await look(url, seconds=0.0)
+    there = {region for region, path in running.plan.paths.items() if node in path}
+    if not there:
+        return 0
+    network = Replanning(
+        running.plan, running.membership, nodes=running.nodes, there=running.unregistered, rates=running.rates
+    )
+    found = await asyncio.to_thread(replanned, network, price=math.inf)
+    moves = [move for move in found.moves if not there.isdisjoint(move.paths)]
+    if lacking := there.difference(*(move.paths for move in moves)):
+        raise Unreachable(
+            f"{min(lacking)!r} cannot leave {node}: a node of its group does not answer ({', '.join(running.silent)})"
+        )
+    for move in moves:
+        await apply(url, move)
+    return len(there)
 
 
 async def apply(url: str, move: Plan) -> float:

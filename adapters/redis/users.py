@@ -133,7 +133,7 @@ ROLES: dict[str, tuple[str, ...]] = {
     # Carries frames over links.
     "relay": (
         *(*_CONNECTING, *_calling(STEP), *_NEWS, *_STEP_KEYS, *_STEPPING, *_PUSHING, *_READING),
-        *(*_DOUBTING, *_KEYS, *_LATER, f"~{_LINKS}"),
+        *(*_DOUBTING, *_KEYS, *_LATER, f"~{_LINKS}", f"(+set ~{ControlKeys.carried('*')})"),
     ),
     # A game server that stores, for all gateways, used tokens and the answers to publishes, and that may read
     # everything for its metrics.
@@ -350,9 +350,8 @@ async def save_users(server_urls: Sequence[str]) -> list[str]:
             connection = RedisConnection(url, SOLE_NODE)
             try:
                 is_saved = await _is_done(connection, "ACL", "SAVE")
-                is_written = await _is_done(
-                    connection, "CONFIG", "REWRITE"
-                )  # with the users, where there is no ACL file
+                # Without an ACL file, with the users.
+                is_written = group.may_change and await _is_done(connection, "CONFIG", "REWRITE")
                 if not (is_saved or is_written):
                     forgotten.append(
                         f"{redacted(url)} loses its users when it restarts: configure an aclfile, and run this again"

@@ -58,6 +58,7 @@ class Host:
         self.refuses = 0
         """Whether the nodes do nothing of what they are to do next."""
         self.runs = dict.fromkeys(NODES, "1")
+        self.installed: dict[str, tuple[int, int]] = {}
         self.nodes = {name: Node(name) for name in NODES}
         self.answer_write: Callable[[str], bool] = lambda how: True
         self.leader = Leader(
@@ -98,7 +99,8 @@ class Host:
                 self.writes.append((how, record))
                 return self.is_leading and self.answer_write(how)
             case errands.AskRuns(nodes):
-                return Runs({name: self.runs[name] for name in nodes if name in self.runs})
+                runs = {name: self.runs[name] for name in nodes if name in self.runs}
+                return Runs(runs, installed=self.installed)
             case errands.Perform(tasks, _):
                 refused, self.refuses = self.refuses, 0
                 return [False if refused else task.perform(self.nodes[task.node]) for task in tasks]
@@ -167,6 +169,51 @@ def test_a_plan_is_saved_then_brought_to_the_nodes_then_announced_then_settled()
     assert [how for how, _ in host.writes] == ["settle", "save", "announce", "save"]
     writes = [number for number, what in enumerate(host.done) if what == "Write"]
     assert "Perform" in host.done[writes[1] : writes[2]], "the nodes know it before clients do"
+
+
+def test_an_old_copy_of_the_control_store_begins_another_network() -> None:
+    host = Host(seen_of(None))
+    record = planned(host)
+    first_epoch, epoch = record.plan.first_epoch, record.plan.epoch
+    announced(host, record, interests={"s": Interest(1, 1, {"a": 1, "b": 1})}, is_older=True)
+    host.writes.clear()
+    host.turn()
+    [(how, begun)] = host.writes
+    assert how == "settle"
+    assert begun.plan.first_epoch > epoch
+    assert not begun.plan.paths
+    assert set(begun.plan.nodes) == {*NODES}
+    # What nodes know says it, too, where this leader has seen nothing of the network before.
+    for installed, is_older in (
+        ((epoch, record.plan.version), False),
+        (
+            (epoch, record.plan.version + 1),
+            False,
+        ),  # a join in place, before it is written
+        ((epoch, record.plan.version + 2), True),
+        ((epoch + 1_000_000, 0), True),
+    ):
+        host.installed = {"n2": installed}
+        announced(host, record, interests={"s": Interest(1, 1, {"a": 1, "b": 1})})
+        host.now_s += 10
+        host.writes.clear()
+        host.turn()
+        assert bool(host.writes) is is_older
+        if is_older:
+            assert host.writes[0][1].plan.first_epoch > max(installed[0], first_epoch)
+
+
+def test_an_old_copy_of_a_network_of_one_node_begins_another_one() -> None:
+    host = Host(seen_of(None, nodes={"n1": ""}))
+    host.turn()
+    [(_, record)] = host.writes
+    host.installed = {"n1": (record.plan.epoch + 7, 1)}
+    announced(host, record, nodes={"n1": ""}, is_sole=True)
+    host.writes.clear()
+    host.turn()
+    [(how, begun)] = host.writes
+    assert (how, begun.plan.sole) == ("save", "n1")
+    assert begun.plan.first_epoch > record.plan.epoch + 7
 
 
 def test_a_join_that_takes_no_epoch_is_settled_at_once() -> None:

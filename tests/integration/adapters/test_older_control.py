@@ -1,0 +1,137 @@
+"""A control Redis that comes back with an old copy of its data, or with none, under nodes that have all of theirs."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from subprocess import Popen
+
+import pytest
+import redis
+
+import gamecast
+from adapters.embedded.server import EmbeddedServer
+from adapters.redis.network import RedisNetwork
+from adapters.redis.survey import survey
+from cli.doctor import findings_of
+from gamecast import Client
+from tests.events import take
+from tests.integration.node_processes import end, start_node
+from tests.patience import patience
+
+REGIONS = ("a", "b", "c", "d")
+
+
+@dataclass
+class Deployment:
+    """A control Redis, and three nodes with a daemon each, as an operator would start them."""
+
+    control: EmbeddedServer
+    nodes: dict[str, EmbeddedServer]
+    daemons: dict[str, Popen[str]]
+
+    def back_up(self, where: Path) -> None:
+        shutil.copytree(self.control.directory / "appendonlydir", where)
+
+    async def restore(self, where: Path) -> None:
+        self.control.kill()
+        await asyncio.to_thread(shutil.rmtree, self.control.directory / "appendonlydir")
+        await asyncio.to_thread(shutil.copytree, where, self.control.directory / "appendonlydir")
+        await self.control.restart_async()
+
+
+@pytest.fixture
+async def deployment() -> AsyncIterator[Deployment]:
+    async with AsyncExitStack() as stack:
+        control = await stack.enter_async_context(EmbeddedServer(appendfsync="always"))
+        nodes = {
+            name: await stack.enter_async_context(EmbeddedServer(appendfsync="always")) for name in ("n1", "n2", "n3")
+        }
+        daemons = {name: await asyncio.to_thread(start_node, name, nodes[name].url, control.url) for name in nodes}
+        try:
+            manager = RedisNetwork(control.url, ordering="acyclic", retention_events=1000)
+            await manager.open()
+            manager.stand(manager.way_to_leading())
+            stack.push_async_callback(manager.close)
+            yield Deployment(control, nodes, daemons)
+        finally:
+            for daemon in daemons.values():
+                await asyncio.to_thread(end, daemon)
+
+
+async def again(cast: Client, *regions: str) -> None:
+    """Open a connection anew, when its network was begun anew, and subscribe."""
+    async with patience(30):
+        while True:
+            try:
+                await cast.reconnect()
+                await cast.subscribe(*regions)
+            except gamecast.GamecastError:
+                await asyncio.sleep(0.1)
+            else:
+                return
+
+
+async def is_told(cast: Client) -> bool:
+    """Return whether a connection ends with `NetworkRestarted`; what it delivers until then is passed over."""
+    async with patience(30):
+        try:
+            async for _ in cast:
+                pass
+        except gamecast.NetworkRestarted:
+            return True
+    return False
+
+
+async def until(control: str, holds: Callable[[set[str]], bool]) -> None:
+    """Wait for registered nodes."""
+    async with patience(20):
+        while not holds({node.name for node in (await survey(control)).nodes if node.registered}):  # noqa: ASYNC110
+            await asyncio.sleep(0.1)
+
+
+async def test_an_old_copy_of_the_control_redis_ends_all_connections_and_the_network_begins_anew(
+    deployment: Deployment, tmp_path: Path
+) -> None:
+    url, backup = deployment.control.url, tmp_path / "backup"
+    async with gamecast.connect(url, name="one") as one, gamecast.connect(url, name="two") as two:
+        await one.subscribe("a", "b")
+        await two.subscribe("b", "c")
+        await one.publish("a", 1)
+        await asyncio.to_thread(deployment.back_up, backup)
+        # Overlaps that nobody had: all regions around begin a new epoch, of which the copy knows nothing.
+        await one.subscribe(*REGIONS)
+        await two.subscribe(*REGIONS)
+        await asyncio.gather(*(cast.publish(region, 1) for cast in (one, two) for region in REGIONS))
+        await deployment.restore(backup)
+        assert await asyncio.gather(is_told(one), is_told(two)) == [True, True]
+        await asyncio.gather(again(one, *REGIONS), again(two, *REGIONS))
+        async with patience(30):
+            await asyncio.gather(*(cast.publish(region, 2) for cast in (one, two) for region in REGIONS))
+            orders = [[(each.region, each.position) for each in await take(cast, 8)] for cast in (one, two)]
+        assert orders[0] == orders[1]
+    assert not [daemon for daemon in deployment.daemons.values() if daemon.poll() is not None]
+    assert not [each for each in await findings_of(url) if each.level == "problem"]
+
+
+async def test_nodes_register_themselves_at_an_emptied_control_redis(deployment: Deployment) -> None:
+    url = deployment.control.url
+    async with gamecast.connect(url, name="one") as one, gamecast.connect(url, name="two") as two:
+        for cast in (one, two):
+            await cast.subscribe(*REGIONS)
+        await asyncio.gather(*(cast.publish(region, 1) for cast in (one, two) for region in REGIONS))
+        with redis.Redis.from_url(url) as client:
+            client.flushall()
+        assert await asyncio.gather(is_told(one), is_told(two)) == [True, True]
+        await until(url, lambda there: there >= set(deployment.nodes))
+        await asyncio.gather(again(one, *REGIONS), again(two, *REGIONS))
+        async with patience(30):
+            await asyncio.gather(*(cast.publish(region, 2) for cast in (one, two) for region in REGIONS))
+            orders = [[(each.region, each.position) for each in await take(cast, 8)] for cast in (one, two)]
+        assert orders[0] == orders[1]
+    for daemon in deployment.daemons.values():
+        assert daemon.poll() is None

@@ -1,0 +1,119 @@
+"""`gamecast node retire`: a node leaves a network, under load."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+import gamecast
+from adapters.redis.survey import survey
+from cli.doctor import findings_of
+from sequencing.plan import Plan
+from tests.integration.adapters.test_older_control import Deployment, deployment
+from tests.integration.adapters.test_plan_running import Server
+from tests.patience import patience
+
+__all__ = ["deployment"]
+
+GROUPS = [tuple(f"{group}{place}" for place in range(2)) for group in "abcdefgh"]
+
+
+async def retired(name: str, url: str) -> tuple[int, str]:
+    """Run the command; return its status, and what it said."""
+    command = [sys.executable, "-m", "gamecast", "node", "retire", name, "--control", url]
+    process = await asyncio.create_subprocess_exec(*command, stderr=subprocess.PIPE)
+    async with patience(60):
+        _, said = await process.communicate()
+    return process.returncode or 0, said.decode()
+
+
+async def plan_of(url: str) -> Plan:
+    plan = (await survey(url)).plan
+    assert plan is not None
+    return plan
+
+
+async def test_a_node_is_retired_under_load_and_nothing_is_lost(deployment: Deployment) -> None:
+    url = deployment.control.url
+    servers = []
+    for group in GROUPS:
+        for number in range(2):
+            client = await gamecast.connect(url, name=f"{group[0]}-{number}").open()
+            await client.subscribe(*group)
+            servers.append(Server(client, group))
+    assert set((await plan_of(url)).visits) == {"n1", "n2", "n3"}
+    stop, published = asyncio.Event(), dict.fromkeys((region for group in GROUPS for region in group), 0)
+
+    async def publish(server: Server) -> None:
+        while not stop.is_set():
+            for region in server.regions:
+                await server.client.publish(region, published[region])
+                published[region] += 1
+            await asyncio.sleep(0.01)
+
+    publishing = [asyncio.create_task(publish(server)) for server in servers]
+    await asyncio.sleep(0.5)
+    status, said = await retired("n2", url)
+    await asyncio.sleep(0.3)
+    stop.set()
+    await asyncio.gather(*publishing)
+    for server in servers:
+        await server.took(sum(published[region] for region in server.regions))
+    assert (status, "n2 is retired: no region is there any more" in said) == (0, True), said
+    for one, other in zip(servers[::2], servers[1::2], strict=True):
+        assert one.sequence().events == other.sequence().events
+    assert "n2" not in (await plan_of(url)).visits
+    # Its daemon ends by itself, and what remains to be done is to stop its server; nobody misses it.
+    daemon = deployment.daemons.pop("n2")
+    async with patience(20):
+        while daemon.poll() is None:  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+    assert daemon.returncode == 0
+    assert daemon.stderr is not None
+    assert "n2 was retired" in daemon.stderr.read()
+    daemon.stderr.close()
+    async with patience(30):
+        while "n2" in (await plan_of(url)).nodes:  # noqa: ASYNC110
+            await asyncio.sleep(0.2)
+    deployment.nodes["n2"].kill()
+    await servers[0].client.subscribe("new")
+    await servers[0].client.publish("new", 1)
+    assert not [each for each in await findings_of(url) if each.level == "problem"]
+    await asyncio.gather(*(server.client.close() for server in servers))
+    # The name is not used again: a daemon that a supervisor starts again says why, and ends.
+    again = [sys.executable, "-m", "gamecast", "node", "--name", "n2", "--redis", deployment.nodes["n1"].url]
+    told = await asyncio.to_thread(subprocess.run, [*again, "--control", url], capture_output=True, check=False)
+    assert (told.returncode, b"was retired" in told.stderr) == (2, True)
+
+
+async def test_what_cannot_be_retired_is_said(deployment: Deployment) -> None:
+    url = deployment.control.url
+    async with gamecast.connect(url, name="one") as one:
+        for group in GROUPS:
+            await one.subscribe(group[0])
+        assert await retired("n7", url) == (2, "gamecast: there is no node 'n7': n1, n2, n3 are registered\n")
+        plan = await plan_of(url)
+        [busy, *_] = plan.visits
+        os.kill(deployment.nodes[busy].pid, signal.SIGKILL)
+        status, said = await retired(busy, url)
+        assert status == 3
+        assert f"{busy} does not answer, so its regions cannot leave it" in said
+        assert busy in {node.name for node in (await survey(url)).nodes if node.registered}
+    deployment.nodes[busy].kill()
+    await deployment.nodes[busy].restart_async()
+
+
+@pytest.mark.parametrize("mistake", ["n9"])
+async def test_a_name_that_was_a_mistake_is_retired(deployment: Deployment, mistake: str) -> None:
+    from tests.integration.networks import register
+
+    url = deployment.control.url
+    await register(url, {mistake: "redis://127.0.0.1:1"})
+    status, said = await retired(mistake, url)
+    assert status == 0, said
+    assert mistake not in {node.name for node in (await survey(url)).nodes}
