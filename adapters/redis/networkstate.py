@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
+from adapters.redis.control import SOLE_NODE
 from adapters.redis.probe import ServerState
 from sequencing.plan import Plan
 
@@ -135,6 +137,16 @@ class NetworkState:
     waited_s: float = 0.0
     trouble: str = ""
     """Why a leader candidate failed in the last `TROUBLE_MS` of `adapters.redis.leadercontrol`."""
+
+    @property
+    def servers(self) -> Sequence[tuple[Sequence[str], ServerState]]:
+        """Each server that answers, with the names of what it hosts: ``control``, nodes, or both."""
+        servers: dict[str, tuple[list[str], ServerState]] = {self.control.run: ([SOLE_NODE], self.control)}
+        for node in self.nodes:
+            if node.server is not None:
+                names, _ = servers.setdefault(node.server.run, ([], node.server))
+                names += [node.name] if node.name not in names else []
+        return tuple(servers.values())
 
 
 def without_egress(network: NetworkState) -> AbstractSet[str]:
