@@ -181,7 +181,7 @@ def _tell(network: NetworkState, rates: _Rates | None, *, with_regions: bool) ->
             column.overflow = "fold"
         console.print(table)
     if not network.connections:
-        console.print("No connections.")
+        console.print("Connections: cannot be read" if network.connections_unread else "No connections.")
     for node in network.nodes:
         if node.trouble is not None:
             console.print(Text(printable(f"{node.name}: {node.trouble}{affected_by(node.name, network)}"), style="red"))
@@ -248,7 +248,7 @@ def _nodes(network: NetworkState, rates: _Rates | None) -> Table:
             printable(node.where),
             Text(installed_plan(node.installed), style="yellow" if node.lacking else ""),
             _memory(node.server.memory_bytes),
-            f"{node.steps:,}",
+            "?" if node.steps is None else f"{node.steps:,}",
             waiting or "none",
             *measured,
         )

@@ -173,7 +173,7 @@ def _of_nodes(state: NetworkState) -> Iterator[Metric]:
     yield _gauge(
         "gamecast_connections",
         "Connections that are registered in the network.",
-        [((), float(sum(each.alive for each in state.connections)))],
+        [] if state.connections_unread else [((), float(sum(each.alive for each in state.connections)))],
     )
     yield _gauge(
         "gamecast_unplaced_regions", "Regions without a path for which events wait.", [((), float(len(state.unplaced)))]

@@ -29,10 +29,10 @@ class NodeState:
     """One sequencing node, its ``url`` (``where``: without the password), and what is installed there.
 
     ``server`` is None if it cannot be reached, or refuses to answer: ``trouble`` says why. ``installed``: epoch and
-    version of the newest plan on the node, (0, 0) for none, None if it cannot be read. ``lacking``: regions of the
-    published plan that visit the node, and that it does not know. ``registered`` and ``planned``: whether it is in the
-    registry, and in the plan. ``may_lose``: whether it is registered as a node that may restart with an older state.
-    ``unread``: what could not be read although the server answers.
+    version of the newest plan on the node, (0, 0) for none. It and ``steps`` are None if they cannot be read.
+    ``lacking``: regions of the published plan that visit the node, and that it does not know. ``registered`` and
+    ``planned``: whether it is in the registry, and in the plan. ``may_lose``: whether it is registered as a node
+    that may restart with an older state. ``unread``: what could not be read although the server answers.
     """
 
     name: str
@@ -45,7 +45,7 @@ class NodeState:
     trouble: str | None = None
     installed: tuple[int, int] | None = None
     retention_events: int = 0
-    steps: int = 0
+    steps: int | None = 0
     lacking: frozenset[str] = frozenset()
     links: tuple[LinkState, ...] = ()
     unread: tuple[str, ...] = ()
@@ -135,6 +135,8 @@ class NetworkState:
     unread: tuple[str, ...] = ()
     has_moved: bool = False
     waited_s: float = 0.0
+    connections_unread: bool = False
+    """Whether it cannot be read which connections are there: ``connections`` lacks some then."""
     trouble: str = ""
     """Why a leader candidate failed in the last `TROUBLE_MS` of `adapters.redis.leadercontrol`."""
 

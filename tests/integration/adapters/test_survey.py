@@ -593,6 +593,8 @@ def test_a_user_who_may_not_look_is_told_so_and_nothing_is_made_up(redis_server:
     assert seen["leader"] == {"token": None, "lease_ends_in_ms": None, "trouble": None}
     shown = call("status", url).stdout
     assert "No plan can be read.\nLeader: cannot be read\n" in shown
+    assert seen["nodes"][0]["steps"] is None
+    assert "\nConnections: cannot be read\n" in shown
     hidden = [each for each in doctor(url, expected=3) if "refuses to show some things" in each["seen"]]
     assert [(each["subject"], each["level"]) for each in hidden] == [(SOLE_NODE, "warning"), (SOLE_NODE, "warning")]
     assert not [each for each in doctor(url, expected=3) if "has lost its data" in each["seen"]]

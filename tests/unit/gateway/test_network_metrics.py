@@ -83,6 +83,8 @@ async def test_whether_somebody_leads_is_said_unless_it_cannot_be_read(monkeypat
     looks = Looks(monkeypatch)
     for leader, value in (("s1", {"": 1}), ("", {"": 0}), (None, {})):
         assert (await looks.after(network(leader=leader)))["gamecast_leader"] == value
+    assert (await looks.after(network()))["gamecast_connections"] == {"": 2}
+    assert (await looks.after(network(connections_unread=True)))["gamecast_connections"] == {}
 
 
 async def test_a_redis_that_refuses_writes_is_named_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
