@@ -15,6 +15,7 @@ from rich.text import Text
 
 from adapters.redis.findings import affected_by
 from adapters.redis.networkstate import NetworkState, NodeState
+from adapters.redis.refusals import BECAUSE
 from adapters.redis.survey import survey
 from adapters.wording import natural
 from cli.reporting import counted, installed_plan, named, printable
@@ -41,14 +42,15 @@ PIPED_WIDTH = 10_000
 def status(context: click.Context, url: str, *, regions: bool, rates_s: float | None, as_json: bool) -> None:
     """Show a network, without joining it or changing anything.
 
-    Exit status: 0 if all nodes answer, 2 for wrong use, 3 if a node or the control Redis is unavailable.
+    Exit status: 0 if all nodes answer and accept writes, 2 for wrong use, 3 if a node or the control Redis is
+    unavailable or refuses writes.
     """
     network, rates = asyncio.run(_surveyed(require_reachable(url), regions=regions, rates_s=rates_s))
     if as_json:
         click.echo(orjson.dumps(_document(network, rates, with_regions=regions), option=orjson.OPT_INDENT_2))
     else:
         _tell(network, rates, with_regions=regions)
-    if any(node.server is None for node in network.nodes):
+    if any(node.server is None for node in network.nodes) or any(_refusing(network)):
         context.exit(INFRASTRUCTURE)
 
 
@@ -79,6 +81,7 @@ def _document(network: NetworkState, rates: _Rates | None, *, with_regions: bool
             "version": network.control.version,
             "memory_bytes": network.control.memory_bytes,
             "memory_bytes_max": network.control.memory_bytes_max or None,
+            "refuses_writes": list(network.control.refuses),
         },
         "plan": None
         if plan is None
@@ -153,6 +156,7 @@ def _node(node: NodeState, rates: _Rates | None) -> dict[str, Any]:
         "plan_version": node.installed[1] if node.installed is not None else None,
         "memory_bytes": server.memory_bytes if server is not None else None,
         "memory_bytes_max": (server.memory_bytes_max or None) if server is not None else None,
+        "refuses_writes": list(server.refuses) if server is not None else None,
         "steps": node.steps,
         "lacking": sorted(node.lacking, key=natural),
         "links": {link.target: link.frames for link in node.links},
@@ -177,12 +181,21 @@ def _tell(network: NetworkState, rates: _Rates | None, *, with_regions: bool) ->
             column.overflow = "fold"
         console.print(table)
     if not network.connections:
-        console.print("No connections.")
+        console.print("Connections: cannot be read" if network.connections_unread else "No connections.")
     for node in network.nodes:
         if node.trouble is not None:
             console.print(Text(printable(f"{node.name}: {node.trouble}{affected_by(node.name, network)}"), style="red"))
+    for refusing in _refusing(network):
+        console.print(Text(printable(refusing), style="red"))
     for unread in (*network.unread, *(f"{node.name}: {text}" for node in network.nodes for text in node.unread)):
         console.print(Text(f"Cannot be read: {printable(unread)}", style="yellow"))
+
+
+def _refusing(network: NetworkState) -> Iterator[str]:
+    """Yield what refuses writes, and why: servers, each with its names in the network."""
+    for names, server in network.servers:
+        if server.refuses:
+            yield f"{', '.join(names)} refuses writes: {', and '.join(BECAUSE[why] for why in server.refuses)}"
 
 
 def _summary(network: NetworkState) -> Iterator[str]:
@@ -235,7 +248,7 @@ def _nodes(network: NetworkState, rates: _Rates | None) -> Table:
             printable(node.where),
             Text(installed_plan(node.installed), style="yellow" if node.lacking else ""),
             _memory(node.server.memory_bytes),
-            f"{node.steps:,}",
+            "?" if node.steps is None else f"{node.steps:,}",
             waiting or "none",
             *measured,
         )

@@ -14,7 +14,9 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from adapters.redis.control import SOLE_NODE
 from adapters.redis.networkstate import NetworkState, RegionState, without_egress
+from adapters.redis.refusals import REFUSALS
 from adapters.redis.survey import survey
 from gamecast.holding import HOLD_BOUNDS_MS
 from gateway.dashboard.rates import target_of
@@ -73,6 +75,7 @@ class NetworkMetrics(Collector):
         yield from _of_lags(lags(self._gateway, self._state.regions if self._state is not None else ()))
         if self._state is not None:
             yield from _of_nodes(self._state)
+            yield from _of_control(self._state)
             yield from _of_regions(self._state, self._numbered)
 
     def _of_connections(self) -> Iterator[Metric]:
@@ -139,7 +142,13 @@ def _of_nodes(state: NetworkState) -> Iterator[Metric]:
     yield _gauge(
         "gamecast_node_memory_bytes",
         "Memory that the node's Redis uses.",
-        [((n.name,), float(n.server.memory_bytes or 0)) for n in there if n.server],
+        [((n.name,), float(n.server.memory_bytes)) for n in there if n.server and n.server.memory_bytes is not None],
+        ["node"],
+    )
+    yield _gauge(
+        "gamecast_node_memory_max_bytes",
+        "Memory that the node's Redis may use: its maxmemory or, without one, all memory of its machine.",
+        [((n.name,), float(limit)) for n in there if n.server and (limit := n.server.memory_limit_bytes)],
         ["node"],
     )
     yield _gauge(
@@ -164,10 +173,23 @@ def _of_nodes(state: NetworkState) -> Iterator[Metric]:
     yield _gauge(
         "gamecast_connections",
         "Connections that are registered in the network.",
-        [((), float(sum(each.alive for each in state.connections)))],
+        [] if state.connections_unread else [((), float(sum(each.alive for each in state.connections)))],
     )
     yield _gauge(
         "gamecast_unplaced_regions", "Regions without a path for which events wait.", [((), float(len(state.unplaced)))]
+    )
+
+
+def _of_control(state: NetworkState) -> Iterator[Metric]:
+    leading = [((), float(bool(state.leader)))] if state.leader is not None else []
+    yield _gauge("gamecast_leader", "Whether a leader candidate leads; absent if that cannot be read.", leading)
+    servers = {node.name: node.server for node in state.nodes if node.server is not None}
+    servers.setdefault(SOLE_NODE, state.control)
+    yield _gauge(
+        "gamecast_writes_refused",
+        "Whether a node's Redis, or that of `control`, answers and accepts no writes, by reason.",
+        [((name, why), float(why in server.refuses)) for name, server in servers.items() for why in REFUSALS],
+        ["node", "reason"],
     )
 
 

@@ -75,7 +75,7 @@ EVALSHA_REFUSED = "'evalsha' command"
 _REFUSED_IN_SCRIPTS = "The user executing the script can't", "ACL failure in script"
 """How Redis, until 7.0 and later, says that a user may not do what a script does."""
 
-_HANGS = "it hangs, is stopped, or is overloaded"
+HANGS = "it hangs, is stopped, or is overloaded"
 
 _ENDS_CONNECTION = "Protocol error"
 """What Redis answers to a request that it does not read, as one that is too large, before it closes the connection."""
@@ -238,7 +238,7 @@ class RedisConnection:
             if is_late and (self._was_taken or await self._is_taken()):
                 raise Unreachable(
                     f"Redis at {redacted(self.url)} accepted the connection but did not answer for {timeout_s:g} s: "
-                    f"{_HANGS}"
+                    f"{HANGS}"
                 ) from error
             if isinstance(error, Exception) and not isinstance(error, GamecastError):
                 raise self._translated(error, sent_bytes=_bytes_of(commands)) from error
@@ -348,7 +348,7 @@ class RedisConnection:
             lacking = self._lacking(replies[1]) if is_copied else None
             told(replies[0] if lacking is None else None, lacking)
         elif isinstance(failed, TimeoutError):
-            told(None, Unreachable(f"Redis at {redacted(self.url)} does not answer: {_HANGS}"))
+            told(None, Unreachable(f"Redis at {redacted(self.url)} does not answer: {HANGS}"))
         else:
             told(None, self._translated(failed))
 

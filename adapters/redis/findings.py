@@ -23,6 +23,14 @@ EPOCHS_MIN, EPOCH_EVERY_MS_MIN = 30, 10_000
 REGIONS_MIN = 20
 """With fewer, all of them on one node may well be the best plan."""
 
+IS_HANGING = "is overloaded"
+"""Ends the trouble of a server that accepts connections and does not answer; see `adapters.redis.connection.HANGS`."""
+
+HANGING = (
+    "its process is there: see its CPU (top); if it is stopped (state T), kill -CONT its pid; if it is busy, SLOWLOG "
+    "GET says with what, when it answers again. If it does not come back, restart it with its files"
+)
+
 BEGIN_ANEW = (
     "stop all programs that use the network, empty its Redis servers, and start it again; and turn persistence on, so "
     "that this does not happen again"
@@ -32,12 +40,7 @@ BEGIN_ANEW = (
 def judge(examined: Examination) -> Iterator[Finding]:
     """Yield the findings: servers first, then nodes, then traffic."""
     network = examined.second
-    servers: dict[str, tuple[list[str], ServerState]] = {network.control.run: ([SOLE_NODE], network.control)}
-    for node in network.nodes:
-        if node.server is not None:
-            names, _ = servers.setdefault(node.server.run, ([], node.server))
-            names += [node.name] if node.name not in names else []
-    for names, server in servers.values():
+    for names, server in network.servers:
         yield from server_findings(", ".join(names), server)
     for name, may in examined.accesses.items():
         yield access_findings(name, may)
@@ -180,7 +183,9 @@ def _changing(examined: Examination) -> Iterator[Finding]:
 def _node(node: NodeState, before: NodeState, network: NetworkState, *, steady: bool) -> Iterator[Finding]:
     plan, server = network.plan, node.server
     if server is None:
-        advice = "start the server, or correct what the message names"
+        advice = (
+            HANGING if IS_HANGING in (node.trouble or "") else "start the server, or correct what the message names"
+        )
         if not node.planned:
             advice += f", or remove the node from the registry: HDEL {ControlKeys.nodes} {node.name}"
         seen = f"{node.trouble or 'cannot be asked'}{affected_by(node.name, network)}"
@@ -242,6 +247,8 @@ def affected_by(node: str, network: NetworkState) -> str:
 def _installed(node: NodeState, before: NodeState, network: NetworkState) -> Iterator[Finding]:
     plan, transition = network.plan, network.transition
     published = installed_plan((plan.epoch, plan.version) if plan is not None else (0, 0))
+    if plan is None and network.unread:
+        return  # an unread plan is not one that is lost
     if _restarted(node, plan):
         if plan is not None and node.name in plan.given_up:
             seen = "had not answered for too long, and was given up: its regions are at other nodes"
@@ -333,7 +340,7 @@ def _regions(examined: Examination) -> Iterator[Finding]:
 def _growth(examined: Examination) -> Iterator[Finding]:
     for node in examined.second.nodes:
         regions = [region for region in examined.second.regions if region.path[-1] == node.name]
-        if node.server is not None and regions:
+        if node.server is not None and node.installed is not None and regions:  # else what it keeps is unread
             yield from _streams(node, node.server, regions)
         left = examined.leftovers.get(node.name)
         if left is not None and left.streams and examined.second.transition is None:

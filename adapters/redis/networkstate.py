@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
+from adapters.redis.control import SOLE_NODE
 from adapters.redis.probe import ServerState
 from sequencing.plan import Plan
 
@@ -27,10 +29,10 @@ class NodeState:
     """One sequencing node, its ``url`` (``where``: without the password), and what is installed there.
 
     ``server`` is None if it cannot be reached, or refuses to answer: ``trouble`` says why. ``installed``: epoch and
-    version of the newest plan on the node, (0, 0) for none, None if it cannot be read. ``lacking``: regions of the
-    published plan that visit the node, and that it does not know. ``registered`` and ``planned``: whether it is in the
-    registry, and in the plan. ``may_lose``: whether it is registered as a node that may restart with an older state.
-    ``unread``: what could not be read although the server answers.
+    version of the newest plan on the node, (0, 0) for none. It and ``steps`` are None if they cannot be read.
+    ``lacking``: regions of the published plan that visit the node, and that it does not know. ``registered`` and
+    ``planned``: whether it is in the registry, and in the plan. ``may_lose``: whether it is registered as a node
+    that may restart with an older state. ``unread``: what could not be read although the server answers.
     """
 
     name: str
@@ -43,7 +45,7 @@ class NodeState:
     trouble: str | None = None
     installed: tuple[int, int] | None = None
     retention_events: int = 0
-    steps: int = 0
+    steps: int | None = 0
     lacking: frozenset[str] = frozenset()
     links: tuple[LinkState, ...] = ()
     unread: tuple[str, ...] = ()
@@ -133,8 +135,20 @@ class NetworkState:
     unread: tuple[str, ...] = ()
     has_moved: bool = False
     waited_s: float = 0.0
+    connections_unread: bool = False
+    """Whether it cannot be read which connections are there: ``connections`` lacks some then."""
     trouble: str = ""
     """Why a leader candidate failed in the last `TROUBLE_MS` of `adapters.redis.leadercontrol`."""
+
+    @property
+    def servers(self) -> Sequence[tuple[Sequence[str], ServerState]]:
+        """Each server that answers, with the names of what it hosts: ``control``, nodes, or both."""
+        servers: dict[str, tuple[list[str], ServerState]] = {self.control.run: ([SOLE_NODE], self.control)}
+        for node in self.nodes:
+            if node.server is not None:
+                names, _ = servers.setdefault(node.server.run, ([], node.server))
+                names += [node.name] if node.name not in names else []
+        return tuple(servers.values())
 
 
 def without_egress(network: NetworkState) -> AbstractSet[str]:

@@ -81,7 +81,7 @@ class NodeReader:
         fields = dict(pairs(state or ()))
         installed = whole(fields.get(b"epoch", b"0")), whole(fields.get(b"version", b"0"))
         lacking = await _lacking(server, keys, self._plan)
-        steps = await server.ask("HLEN", keys.steps) or 0
+        steps = await server.ask("HLEN", keys.steps)
         sent, accepted = await _counted_frames(server, keys)
         return replace(
             unseen,

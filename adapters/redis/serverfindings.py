@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Iterator, Sequence
 
 from adapters.redis.access import AccessState
 from adapters.redis.examination import Finding
 from adapters.redis.probe import ServerState
+from adapters.redis.refusals import BECAUSE
 
 CLOCK_MS_MAX = 100.0
 MEMORY_WARNING, MEMORY_PROBLEM = 0.8, 0.95
 _FORBIDDEN = ("NOPERM", "can't run this command", "can't access", "ACL failure")
 """What servers say, in scripts the second and third up to Redis 7.0 and the last since 7.2."""
+
+_REFUSES_NOW = re.compile(r"\b(?:OOM|MISCONF|NOREPLICAS|READONLY)\b")
+"""What servers say that refuse writes of all users."""
 
 _NO_LUA = "Could not find scripting engine"
 """What Valkey says since 9.1, where Lua is a module, which may be missing."""
@@ -45,6 +51,7 @@ def server_findings(subject: str, server: ServerState) -> Iterator[Finding]:
             "CONFIG SET maxmemory-policy noeviction, and the same in redis.conf",
         )
     yield _memory(subject, server)
+    yield from _refusing(subject, server)
     yield _persistence(subject, server)
     yield from _settings(subject, server)
     if server.replicas_wanted:
@@ -64,15 +71,41 @@ def server_findings(subject: str, server: ServerState) -> Iterator[Finding]:
 
 
 def _memory(subject: str, server: ServerState) -> Finding:
-    used = server.memory_bytes or 0
-    if not server.memory_bytes_max:
+    used, limit = server.memory_bytes, server.memory_bytes_max
+    if used is None or limit is None:
+        seen = (
+            "does not report how much memory it uses"
+            if used is None
+            else f"{size_text(used)} in use, of an unread limit"
+        )
+        return Finding("warning", subject, f"{seen}: not examined", "see its maxmemory where it is configured")
+    if not limit:
         return Finding("ok", subject, f"{size_text(used)} in use, without a limit (maxmemory 0)")
-    full = used / server.memory_bytes_max
-    seen = f"{size_text(used)} of {size_text(server.memory_bytes_max)} in use ({full:.0%})"
+    full = used / limit
+    seen = f"{size_text(used)} of {size_text(limit)} in use ({full:.0%})"
+    if "memory" in server.refuses:
+        more = f"CONFIG SET maxmemory {math.ceil(limit * 1.5 / 2**20)}mb, and the same in redis.conf"
+        if server.machine_bytes:
+            more += f" (its machine has {size_text(server.machine_bytes)})"
+        advice = f"{more}; then keep fewer events (gamecast manager --retention-events)"
+        return Finding("problem", subject, f"is full, and refuses writes: {seen}", advice)
     if full < MEMORY_WARNING:
         return Finding("ok", subject, seen)
     advice = "raise maxmemory, or keep fewer events (retention_events): a full Redis refuses publishes"
     return Finding("problem" if full >= MEMORY_PROBLEM else "warning", subject, seen, advice)
+
+
+def _refusing(subject: str, server: ServerState) -> Iterator[Finding]:
+    if "disk" in server.refuses:
+        seen = f"refuses writes: {BECAUSE['disk']}"
+        if "stop-writes-on-bgsave-error" in server.settings_unread and not server.append_only:
+            seen += ", unless stop-writes-on-bgsave-error is no, which it does not report"
+        advice = "free space there (df -h); its log says what failed. After a failed snapshot, make one: BGSAVE"
+        yield Finding("problem", subject, seen, advice)
+    if "replicas" in server.refuses:
+        need = "is not reported" if server.writes_need is None else f"is {server.writes_need}"
+        seen = f"refuses writes: too few of its replicas are there; min-replicas-to-write {need}"
+        yield Finding("problem", subject, seen, "start its replicas; INFO replication lists those that are there")
 
 
 def _persistence(subject: str, server: ServerState) -> Finding:
@@ -103,6 +136,15 @@ def _settings(subject: str, server: ServerState) -> Iterator[Finding]:
         seen = f"client-output-buffer-limit normal: it disconnects readers for whom {size_text(limit)} wait"
         advice = 'CONFIG SET client-output-buffer-limit "normal 0 0 0", and the same in redis.conf'
         yield Finding("warning", subject, seen, advice)
+    if idle_s := server.idle_s_max:
+        seen = f"timeout {idle_s}: it closes connections that are idle for {idle_s:,} s, and they have to reopen"
+        yield Finding("warning", subject, seen, "CONFIG SET timeout 0, and the same in redis.conf")
+    known = {"appendfsync"} if server.append_only else set()  # that one is reported above
+    if server.writes_need is not None:
+        known.add("min-replicas-to-write")
+    if unread := [name for name in server.settings_unread if name not in known]:
+        seen = f"does not report {', '.join(unread)} to this user: not examined"
+        yield Finding("warning", subject, seen, "repeat this as a user who may run CONFIG GET, or see redis.conf")
 
 
 def _replication(subject: str, server: ServerState) -> Iterator[Finding]:
@@ -127,6 +169,9 @@ def access_findings(name: str, may: AccessState) -> Finding:
     who = f"user {may.user}" if may.user is not None else "the user"
     if may.refused is None:
         return Finding("ok", name, f"{who} may run the scripts and the commands that gamecast needs")
+    if _REFUSES_NOW.search(may.refused):
+        advice = "this is no lack of permissions: its server refuses writes, see what is found of it"
+        return Finding("problem", name, f"{who} is refused: {may.refused}", advice)
     if may.user in _LIMITED:
         seen = f"{who} may not do all that gamecast does: {may.refused}"
         return Finding("warning", name, seen, "this is as `gamecast users` makes it: repeat this as the user `manager`")
@@ -155,7 +200,9 @@ def unread_findings(name: str, unread: Sequence[str]) -> Iterator[Finding]:
     advice = "keys under gamecast: belong to gamecast: give it a Redis of its own, or remove the keys of other programs"
     hidden = [text for text in unread if "NOPERM" in text]
     for text in unread:
-        if text not in hidden:
+        if _REFUSES_NOW.search(text):
+            yield Finding("problem", name, f"cannot be read: {text}", "make its server accept writes, and repeat this")
+        elif text not in hidden:
             yield Finding("problem", name, f"cannot be read: {text}", advice)
     if hidden:
         seen = f"refuses to show some things to this user, so they are not examined: {hidden[0]}"

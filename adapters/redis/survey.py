@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import isfinite
+from typing import Any
 
 from adapters.leadership import TTL_MS
 from adapters.redis.announced import read_announced, with_people
@@ -74,6 +75,7 @@ async def survey(url: str, *, regions: bool = False, node_answer_s_max: float | 
             plan = published.plan
         leader, lease_ms = await _leader(control)
         names = [*map(text, await control.ask("SMEMBERS", ControlKeys.published) or ())]
+        alive = await control.ask("ZRANGE", ControlKeys.alive, 0, -1, "WITHSCORES")
         state = NetworkState(
             where=redacted(url),
             control=described,
@@ -82,7 +84,8 @@ async def survey(url: str, *, regions: bool = False, node_answer_s_max: float | 
             leader=leader,
             lease_ms=lease_ms,
             nodes=tuple(nodes),
-            connections=await _connections(control, published, interests),
+            connections=await _connections(control, published, interests, alive or ()),
+            connections_unread=alive is None,
             unplaced=frozenset(map(label, plan.without_place(names) if plan is not None else names)),
             regions=await reader.regions(plan) if regions and plan is not None else (),
             waited_s=time_waited_s,
@@ -165,12 +168,10 @@ async def _begun(server: ServerProbe | None, plan: Plan) -> frozenset[str]:
 
 
 async def _connections(
-    control: ServerProbe, published: Record | None, interests: Mapping[str, Interest]
+    control: ServerProbe, published: Record | None, interests: Mapping[str, Interest], untils: Sequence[Any]
 ) -> tuple[ConnectionState, ...]:
-    alive = {
-        text(name): round(float(until)) if isfinite(float(until)) else 0
-        for name, until in pairs(await control.ask("ZRANGE", ControlKeys.alive, 0, -1, "WITHSCORES") or ())
-    }
+    """Return the connections; ``untils``: names, each with the time until which it counts as connected."""
+    alive = {text(name): round(float(until)) if isfinite(float(until)) else 0 for name, until in pairs(untils)}
     introduced = {
         text(name): whole(number) for name, number in pairs(await control.ask("HGETALL", ControlKeys.connections) or ())
     }

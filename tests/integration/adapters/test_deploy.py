@@ -78,6 +78,16 @@ def test_the_alerts_are_rules_that_fire_when_they_should(command: str) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def test_every_alert_is_tested_while_all_is_well_and_in_its_incident() -> None:
+    rules = yaml.safe_load((DEPLOY / "prometheus" / "alerts.yaml").read_text())["groups"][0]["rules"]
+    alerts = {rule["alert"] for rule in rules}
+    healthy, *incidents = yaml.safe_load((DEPLOY / "prometheus" / "alerts.test.yaml").read_text())["tests"]
+    quiet = [each for each in healthy["alert_rule_test"] if not each["exp_alerts"]]
+    assert {each["alertname"] for each in quiet if each["eval_time"] == "20h"} == alerts
+    tried = [each for incident in incidents for each in incident["alert_rule_test"]]
+    assert {each["alertname"] for each in tried if each["exp_alerts"]} == alerts
+
+
 def expressions(dashboard: str) -> list[str]:
     """Return the queries of a dashboard's panels, none of which may cover another."""
     panels = json.loads(dashboard)["panels"]

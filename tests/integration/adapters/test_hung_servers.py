@@ -66,6 +66,8 @@ async def test_a_hung_node_shows_in_the_status_soon_and_its_regions_and_subscrib
             assert at - stopped < scaled(4)
             [problem] = [each for each in findings if each.subject == "n1" and each.level == "problem"]
             assert "2 regions stand still (forest, river), subscribed to by eu-1" in problem.seen
+            assert "start the server" not in problem.advice
+            assert "kill -CONT" in problem.advice
             assert not any("have reached the egress" in each.seen for each in findings if each.level == "ok")
             assert any("forest, river: it is unknown whether" in each.seen for each in findings)
             for outcome in outcomes:

@@ -108,7 +108,7 @@ async def test_an_old_copy_of_the_control_redis_ends_all_connections_and_the_net
         await two.subscribe(*REGIONS)
         await asyncio.gather(*(cast.publish(region, 1) for cast in (one, two) for region in REGIONS))
         await deployment.restore(backup)
-        assert await asyncio.gather(is_told(one), is_told(two)) == [True, True]
+        assert all(await asyncio.gather(is_told(one), is_told(two)))
         await asyncio.gather(again(one, *REGIONS), again(two, *REGIONS))
         async with patience(30):
             await asyncio.gather(*(cast.publish(region, 2) for cast in (one, two) for region in REGIONS))
@@ -126,7 +126,7 @@ async def test_nodes_register_themselves_at_an_emptied_control_redis(deployment:
         await asyncio.gather(*(cast.publish(region, 1) for cast in (one, two) for region in REGIONS))
         with redis.Redis.from_url(url) as client:
             client.flushall()
-        assert await asyncio.gather(is_told(one), is_told(two)) == [True, True]
+        assert all(await asyncio.gather(is_told(one), is_told(two)))
         await until(url, lambda there: there >= set(deployment.nodes))
         await asyncio.gather(again(one, *REGIONS), again(two, *REGIONS))
         async with patience(30):

@@ -7,10 +7,12 @@ import json
 import os
 import re
 import signal
+import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from itertools import cycle, pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -498,6 +500,58 @@ def test_settings_that_lose_something_are_found(redis_server: EmbeddedServer) ->
         assert "OOM" in next(finding["seen"] for finding in full if "is refused" in finding["seen"])
 
 
+def refused_for(url: str) -> list[str]:
+    """Return why a server refuses writes, by its status, which says so in one line too."""
+    result = call("status", url)
+    said = [line for line in result.stdout.splitlines() if "control refuses writes: " in line]
+    reasons: list[str] = status(url, expected=result.exit_code)["control"]["refuses_writes"]
+    assert (result.exit_code, len(said)) == ((3, 1) if reasons else (0, 0))
+    return reasons
+
+
+async def test_a_full_server_is_full_and_its_plan_is_neither_unread_nor_lost(redis_server: EmbeddedServer) -> None:
+    url = redis_server.url
+    async with gamecast.connect(url, name="a") as client:
+        await client.publish("a", 1)
+        await seen_when(url, at_rest)
+        with redis.Redis.from_url(url) as server:
+            server.config_set("maxmemory", "100kb")
+            assert await asyncio.to_thread(refused_for, url) == ["memory"]
+            wrong = await asyncio.to_thread(doctor, url, expected=3)
+            server.config_set("maxmemory", "0")
+    full = found(wrong, "is full, and refuses writes: ")
+    assert (full["level"], full["advice"][:21]) == ("problem", "CONFIG SET maxmemory ")
+    assert not [each for each in wrong if "cannot be read" in each["seen"] or "has lost its data" in each["seen"]]
+    assert not [each for each in wrong if "other programs" in each["advice"]]
+    assert await asyncio.to_thread(refused_for, url) == []
+
+
+def test_a_server_that_cannot_save_or_lacks_replicas_refuses_writes_and_says_why() -> None:
+    with EmbeddedServer(appendfsync="always") as server, redis.Redis.from_url(server.url) as client:
+        dump = Path(client.config_get("dir")["dir"]) / client.config_get("dbfilename")["dbfilename"]
+        dump.mkdir()
+        (dump / "in the way").touch()
+        client.config_set("save", "3600 1")
+        client.bgsave()
+        while client.info("persistence")["rdb_bgsave_in_progress"]:
+            time.sleep(0.01)
+        with pytest.raises(redis.ResponseError, match="MISCONF"):
+            client.set("x", "1")
+        assert refused_for(server.url) == ["disk"]
+        assert "BGSAVE" in found(doctor(server.url, expected=3), "could not write to its disk")["advice"]
+        client.config_set("stop-writes-on-bgsave-error", "no")
+        assert refused_for(server.url) == []
+        client.config_set("min-replicas-to-write", 1)
+        with pytest.raises(redis.ResponseError, match="NOREPLICAS"):
+            client.set("x", "1")
+        assert refused_for(server.url) == ["replicas"]
+        assert found(doctor(server.url, expected=3), "min-replicas-to-write is 1")["level"] == "problem"
+        client.execute_command("ACL", "SETUSER", "managed", "on", ">x", "~*", "+@all", "-config")
+        assert refused_for(as_user(server.url, "managed")) == ["disk", "replicas"], "disk by Redis's default"
+        unread = found(doctor(as_user(server.url, "managed"), expected=3), "to this user: not examined")
+        assert (unread["level"], "min-replicas-to-write" in unread["seen"]) == ("warning", True)
+
+
 def test_a_replica_is_told_from_its_primary(redis_server: EmbeddedServer) -> None:
     with EmbeddedServer(settings={"replicaof": redis_server.url.rpartition("/")[2].replace(":", " ")}) as replica:
         wrong = doctor(replica.url, expected=3)
@@ -539,8 +593,11 @@ def test_a_user_who_may_not_look_is_told_so_and_nothing_is_made_up(redis_server:
     assert seen["leader"] == {"token": None, "lease_ends_in_ms": None, "trouble": None}
     shown = call("status", url).stdout
     assert "No plan can be read.\nLeader: cannot be read\n" in shown
+    assert seen["nodes"][0]["steps"] is None
+    assert "\nConnections: cannot be read\n" in shown
     hidden = [each for each in doctor(url, expected=3) if "refuses to show some things" in each["seen"]]
     assert [(each["subject"], each["level"]) for each in hidden] == [(SOLE_NODE, "warning"), (SOLE_NODE, "warning")]
+    assert not [each for each in doctor(url, expected=3) if "has lost its data" in each["seen"]]
 
 
 def test_strangers_keys_are_left_alone_and_told_where_they_are_in_the_way(redis_server: EmbeddedServer) -> None:

@@ -11,12 +11,14 @@ import pytest
 pytest.importorskip("aiohttp", reason="the gateway's libraries are not installed (the gateway extra)")
 
 from adapters.redis.networkstate import LinkState, NetworkState, RegionState
+from adapters.redis.refusals import REFUSALS
 from gamecast.holding import HOLD_BOUNDS_MS
 from gateway import networkmetrics as module
 from gateway.metrics import OTHER, REGIONS_MAX
 from gateway.networkmetrics import NetworkMetrics
 from sequencing.errors import Unreachable
-from tests.unit.gateway.test_dashboard_snapshot import network, node, region
+from tests.servers_seen import SERVER
+from tests.unit.gateway.test_dashboard_snapshot import network, node, region, silent
 
 SURVEYED = ("gamecast_node_up", "gamecast_link_frames", "gamecast_plan_regions", "gamecast_region_events")
 
@@ -75,6 +77,37 @@ async def test_a_region_whose_egress_lost_its_data_has_no_lag_and_not_all_that_w
     emptied = (node("n1"), node("n2", lacking=frozenset({"forest"})))
     state = network(nodes=emptied, regions=(region("forest", 5_000, last=0), region("river", 10)))
     assert (await Looks(monkeypatch).after(state))["gamecast_region_lag_events"] == {"river": 0}
+
+
+async def test_whether_somebody_leads_is_said_unless_it_cannot_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = Looks(monkeypatch)
+    for leader, value in (("s1", {"": 1}), ("", {"": 0}), (None, {})):
+        assert (await looks.after(network(leader=leader)))["gamecast_leader"] == value
+    assert (await looks.after(network()))["gamecast_connections"] == {"": 2}
+    assert (await looks.after(network(connections_unread=True)))["gamecast_connections"] == {}
+
+
+async def test_a_redis_that_refuses_writes_is_named_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    full = node("n1", server=replace(SERVER, refuses=("memory", "disk")))
+    looks = Looks(monkeypatch)
+    state = network(nodes=(full, node("n2"), silent("n3")), control=replace(SERVER, refuses=("replicas",)))
+    refused = (await looks.after(state))["gamecast_writes_refused"]
+    assert {labels for labels, value in refused.items() if value} == {"n1,memory", "n1,disk", "control,replicas"}
+    assert len(refused) == 3 * len(REFUSALS), "n3 does not answer"
+    sole = network(nodes=(node("control", server=replace(SERVER, refuses=("disk",))),))
+    refused = (await looks.after(sole))["gamecast_writes_refused"]
+    assert (len(refused), refused["control,disk"]) == (len(REFUSALS), 1)
+
+
+async def test_the_memory_of_a_node_has_a_limit_its_own_or_that_of_its_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    nodes = (
+        node("n1", server=replace(SERVER, memory_bytes_max=2_000)),
+        node("n2", server=replace(SERVER, memory_bytes_max=0, machine_bytes=9_000)),
+        node("n3", server=replace(SERVER, memory_bytes=None, memory_bytes_max=None, machine_bytes=0)),
+    )
+    found = await Looks(monkeypatch).after(network(nodes=nodes))
+    assert found["gamecast_node_memory_max_bytes"] == {"n1": 2_000, "n2": 9_000}
+    assert found["gamecast_node_memory_bytes"].keys() == {"n1", "n2"}, "what is not reported is not 0"
 
 
 async def test_the_counter_of_all_other_regions_never_falls_when_a_node_is_silent(
