@@ -266,6 +266,8 @@ def _tell(made: Analysis, out: Path | None) -> None:
     stretch = made.stretch()
     if stretch is None:
         console.print("Latency stretch: unknown, without direct delays: give --direct MATRIX, or record probes.")
+    elif nearness := made.nearness():
+        console.print(f"Latency stretch: {nearness}.")
     else:
         console.print(
             f"Latency stretch of {len(stretch['by_destination']):,} destinations: {stretch['p50']:.2f} in the median, "

@@ -38,8 +38,9 @@ def begin_progress(state: Path, directory: str | Path) -> str:
     except OSError as error:
         raise unwritable(f"{state} cannot be written", error) from error
     if owner != own:
-        known = isinstance(owner, dict) and {"session", "directory"} <= owner.keys()
-        whose = f"session {owner['session']} in {owner['directory']}" if known else "a session that it does not name"
+        whose = "a session that it does not name"
+        if isinstance(owner, dict) and own.keys() <= owner.keys():
+            whose = f"session {owner['session']} in {owner['directory']}"
         raise UsageError(
             f"{state} has the progress of {whose}, and {directory} is session {session}: "
             "name another directory for --follow"

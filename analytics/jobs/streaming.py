@@ -22,6 +22,7 @@ from pyspark.sql import functions as fn
 
 from analytics.jobs.analysis import Analysis, MakeDirect, analyse
 from analytics.jobs.cells import add_up, merge
+from analytics.jobs.moves import is_near
 from analytics.jobs.numbering import number
 from analytics.jobs.order import audit_order, audit_publishers, audit_repetitions
 from analytics.jobs.probes import direct_from_probes
@@ -54,7 +55,7 @@ class Update:
     deliveries: int
     subscribers: int
     stretch: dict[str, float] | None
-    """p50, p90 and max of destinations, None without direct ways."""
+    """p50, p90 and max of destinations, None without direct ways that are long enough."""
     alarms: tuple[str, ...]
     """Order violations in the batch and the seconds before it."""
 
@@ -205,7 +206,8 @@ class Following:
     def _update(self, batch_number: int, alarms: tuple[str, ...]) -> Update:
         cells = self._sums().persist()
         by_destination = measure_stretch(cells, self._ways(cells)).by_destination
-        ascending = sorted(row["stretch"] for row in by_destination.select("stretch").collect())
+        rows = by_destination.select("stretch", "direct_ms").collect()
+        ascending = [] if is_near(row["direct_ms"] for row in rows) else sorted(row["stretch"] for row in rows)
         totals: Any = cells.agg(fn.sum("deliveries").alias("n"), fn.countDistinct("subscriber").alias("who")).first()
         cells.unpersist()
         parts = {name: quantile(ascending, part) or 0.0 for name, part in (("p50", 0.5), ("p90", 0.9), ("max", 1.0))}
