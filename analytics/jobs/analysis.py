@@ -29,7 +29,7 @@ from analytics.jobs.spark import beside_each_other, kept, set_for
 from analytics.jobs.stages import measure_stages
 from analytics.jobs.stamp_audit import StampAudit, audit_stamps
 from analytics.jobs.stretch import Stretch, is_of_any, measure_stretch, path_nodes_of, quantile
-from analytics.jobs.timeline import MINUTE_NS, PARTS, count_minutes, histogram_of, measure_timeline, text_of
+from analytics.jobs.timeline import PARTS, count_minutes, histogram_of, measure_timeline, span_of, text_of
 from analytics.jobs.turns import Turn, find_turns
 from analytics.session.quarantine import Quarantine
 from analytics.session.reading import Sources, without_damaged
@@ -380,11 +380,12 @@ def _measure_times(
     if stepped:
         told = fn.when(~is_of_any(stepped), fn.col("sent_at_ns"))
         deliveries = deliveries.withColumn("sent_at_ns", told)
-    minutes = kept(count_minutes(deliveries, ways))
+    span_ns = span_of(cells)
+    minutes = kept(count_minutes(deliveries, ways, span_ns=span_ns))
     tables["delays"] = _rows(histogram_of(minutes).orderBy("session", "bucket"))
-    lines = measure_timeline(sources.tables, sources.latest_stays, minutes, plan)
+    lines = measure_timeline(sources.tables, sources.latest_stays, minutes, plan, span_ns=span_ns)
     minutes.unpersist()
-    turns = find_turns(lines, _epochs_by_minute(sources["epochs"]))
+    turns = find_turns(lines, _epochs_by_minute(sources["epochs"], span_ns), span_s=span_ns / 1e9)
     tables["timeline"] = lines.pop("all", [])
     tables |= {f"timeline_by_{kind}": rows for kind, rows in sorted(lines.items())}
     worth_moving = moves(_trips(stretch.trips), plan) if plan else ()
@@ -524,11 +525,11 @@ def _advise(
     )
 
 
-def _epochs_by_minute(epochs: DataFrame) -> dict[str, str]:
+def _epochs_by_minute(epochs: DataFrame, span_ns: int) -> dict[str, str]:
     """Return why a plan began in each minute in which one did, but for the plan that recorders found at the start."""
     rows = epochs.where("reason <> 'first'").groupBy("session", "epoch", "version", "reason")
     began = rows.agg(fn.min("began_at_ns").alias("at")).orderBy("at").collect()
-    return {text_of(row["at"] // MINUTE_NS): f"epoch {row['epoch']}, {row['reason']}" for row in began}
+    return {text_of(row["at"] // span_ns, span_ns): f"epoch {row['epoch']}, {row['reason']}" for row in began}
 
 
 def _notes(sources: Sources, cells: DataFrame, audit: Audit) -> list[str]:
