@@ -19,7 +19,7 @@ from analytics.jobs.clock_steps import find_clock_steps
 from analytics.jobs.completeness import Losses, audit_losses, owed_of
 from analytics.jobs.evidence import CAUSAL, NEEDED_FOR, Promise, Unknown, verdict_of, weigh
 from analytics.jobs.load import Load, measure_load, read_plan, recorder_losses
-from analytics.jobs.moves import TRIPS_MAX, Move, Trip, is_near, moves
+from analytics.jobs.moves import DIRECT_MS_MIN, ONE_MACHINE_MS_MAX, TRIPS_MAX, Move, Trip, is_near, moves
 from analytics.jobs.numbering import Numbering, number
 from analytics.jobs.order import Order, audit_order, audit_publishers, audit_repetitions
 from analytics.jobs.probes import direct_from_probes, is_one_machine
@@ -212,7 +212,9 @@ class Analysis:
         matter; empty if it says something, or is not known.
         """
         rows = self.tables["by_destination"]
-        if not rows or not (self.one_machine or is_near(row["direct_ms"] for row in rows)):
+        # Machines with one clock may share a host's name, too: then they are farther apart than processes of one.
+        limit_ms = ONE_MACHINE_MS_MAX if self.one_machine else DIRECT_MS_MIN
+        if not rows or not is_near((row["direct_ms"] for row in rows), limit_ms):
             return ""
         direct = sum(row["direct_ms"] * row["deliveries"] for row in rows) / sum(row["deliveries"] for row in rows)
         said = f"the direct ways of this session are {direct:.2g} ms{', on one machine' if self.one_machine else ''}"

@@ -22,6 +22,8 @@ GAIN_PART_MIN = 0.2
 """A smaller gain, or part of the delay, is no reason to move a region."""
 DIRECT_MS_MIN = 1.0
 """Between hosts that are nearer, no other place helps, and a stretch says nothing."""
+ONE_MACHINE_MS_MAX = 10.0
+"""Probes between busy processes of one machine may look as long as this."""
 SEEN_PART_MIN = 0.9
 """So many of a region's deliveries are between hosts that were seen at the other node."""
 ROUNDS = 60
@@ -68,9 +70,9 @@ class Move:
         )
 
 
-def is_near(direct_ms: Iterable[float]) -> bool:
+def is_near(direct_ms: Iterable[float], limit_ms: float = DIRECT_MS_MIN) -> bool:
     """Return whether all direct ways are too short to matter."""
-    return all(each < DIRECT_MS_MIN for each in direct_ms)
+    return all(each < limit_ms for each in direct_ms)
 
 
 def moves(trips: Sequence[Trip], plan: Mapping[str, Sequence[str]]) -> list[Move]:
