@@ -108,6 +108,7 @@ def analyze(
     3 if Spark does not start or fails, 4 if it cannot be told. With --follow, Ctrl-C prints the figures and ends with
     1 or 130.
     """
+    from analytics.jobs.progress import begin_progress
     from analytics.jobs.spark import BRIEF_BYTES_MAX, open_spark, spark_failures
     from analytics.session.finding import find
     from analytics.session.storage import stored
@@ -123,6 +124,10 @@ def analyze(
     interrupted = False
     with _progress() as show, spark_failures():
         show("looking at the files")
+        if follow is not None:
+            if len(sessions) != 1:
+                raise UsageError("--follow follows one session: name one directory")
+            begin_progress(follow, sessions[0])
         found = find(sessions) if follow is None else None
         show("starting Spark")
         spark = open_spark(master, is_brief=follow is None and _bytes_of(places) < BRIEF_BYTES_MAX)
@@ -131,7 +136,7 @@ def analyze(
 
         ways = _direct(direct, hosts, rtt=rtt)
         if follow is not None:
-            made, interrupted = _follow(spark, sessions, follow, ways, idle_s=idle, causal=causal or None, show=show)
+            made, interrupted = _follow(spark, sessions[0], follow, ways, idle_s=idle, causal=causal or None, show=show)
         else:
             show("reading the files")
             sources = read_sources(spark, found or sessions)
@@ -209,7 +214,7 @@ def _direct(matrix: Path | None, hosts: Path | None, *, rtt: bool) -> MakeDirect
 
 def _follow(
     spark: Any,
-    sessions: Sequence[str],
+    session: str,
     state: Path,
     direct: MakeDirect | None,
     *,
@@ -225,8 +230,6 @@ def _follow(
 
     from analytics.jobs.streaming import Following, Update
 
-    if len(sessions) != 1:
-        raise UsageError("--follow follows one session: name one directory")
     stopped = False
 
     def stop(*_: object) -> None:
@@ -242,7 +245,7 @@ def _follow(
     before = signal.signal(signal.SIGINT, stop)
     try:
         show("waiting for records")
-        following = Following(spark, sessions[0], state, direct, on_update)
+        following = Following(spark, session, state, direct, on_update)
         return following.run(until=lambda: stopped, idle_s=idle_s, causal=causal), stopped
     finally:
         signal.signal(signal.SIGINT, before)
@@ -263,6 +266,8 @@ def _tell(made: Analysis, out: Path | None) -> None:
     stretch = made.stretch()
     if stretch is None:
         console.print("Latency stretch: unknown, without direct delays: give --direct MATRIX, or record probes.")
+    elif nearness := made.nearness():
+        console.print(f"Latency stretch: {nearness}.")
     else:
         console.print(
             f"Latency stretch of {len(stretch['by_destination']):,} destinations: {stretch['p50']:.2f} in the median, "

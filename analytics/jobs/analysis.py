@@ -19,17 +19,17 @@ from analytics.jobs.clock_steps import find_clock_steps
 from analytics.jobs.completeness import Losses, audit_losses, owed_of
 from analytics.jobs.evidence import CAUSAL, NEEDED_FOR, Promise, Unknown, verdict_of, weigh
 from analytics.jobs.load import Load, measure_load, read_plan, recorder_losses
-from analytics.jobs.moves import TRIPS_MAX, Move, Trip, moves
+from analytics.jobs.moves import DIRECT_MS_MIN, ONE_MACHINE_MS_MAX, TRIPS_MAX, Move, Trip, is_near, moves
 from analytics.jobs.numbering import Numbering, number
 from analytics.jobs.order import Order, audit_order, audit_publishers, audit_repetitions
-from analytics.jobs.probes import direct_from_probes
+from analytics.jobs.probes import direct_from_probes, is_one_machine
 from analytics.jobs.skew import Skew, corrected, find_skews
 from analytics.jobs.slices import DELIVERIES_PER_SLICE, Slices, cut
 from analytics.jobs.spark import beside_each_other, kept, set_for
 from analytics.jobs.stages import measure_stages
 from analytics.jobs.stamp_audit import StampAudit, audit_stamps
 from analytics.jobs.stretch import Stretch, is_of_any, measure_stretch, path_nodes_of, quantile
-from analytics.jobs.timeline import MINUTE_NS, PARTS, count_minutes, histogram_of, measure_timeline, text_of
+from analytics.jobs.timeline import PARTS, count_minutes, histogram_of, measure_timeline, span_of, text_of
 from analytics.jobs.turns import Turn, find_turns
 from analytics.session.quarantine import Quarantine
 from analytics.session.reading import Sources, without_damaged
@@ -134,6 +134,8 @@ class Analysis:
     """When delays rose, the largest rise first."""
     skews: tuple[Skew, ...] = ()
     """Of hosts' clocks, the reference first."""
+    one_machine: bool = False
+    """Whether the direct ways were probed, and all within one machine."""
 
     @property
     def unrecorded(self) -> Mapping[str, int]:
@@ -202,7 +204,26 @@ class Analysis:
             "by_destination": {row["subscriber"]: row["stretch"] for row in rows},
             "by_region": {row["region"]: row["stretch"] for row in self.tables["by_region"]},
             "left_out": dict(self.left_out),
+            "note": self.nearness() or None,
         }
+
+    def nearness(self) -> str:
+        """Return why the stretch says nothing, as one sentence without a full stop: direct ways are too short to
+        matter; empty if it says something, or is not known.
+        """
+        rows = self.tables["by_destination"]
+        # Machines with one clock may share a host's name, too: then they are farther apart than processes of one.
+        limit_ms = ONE_MACHINE_MS_MAX if self.one_machine else DIRECT_MS_MIN
+        if not rows or not is_near((row["direct_ms"] for row in rows), limit_ms):
+            return ""
+        direct = sum(row["direct_ms"] * row["deliveries"] for row in rows) / sum(row["deliveries"] for row in rows)
+        said = f"the direct ways of this session are {direct:.2g} ms{', on one machine' if self.one_machine else ''}"
+        said += ": stretch says nothing here"
+        if delays := self.delay_ms():
+            said += (
+                f"; delays are at most {delays['p50']:.3g} ms in the median, {delays['p99']:.3g} at the 99th percentile"
+            )
+        return said
 
 
 def analyse(
@@ -296,6 +317,7 @@ def analyse(
         membership,
         times.turns,
         skews,
+        times.one_machine,
     )
     if dropped := ", ".join(f"{rows:,} of {what}" for what, rows in analysis.unrecorded.items()):
         lacking = f"recorders dropped rows ({dropped}): what they lack is not judged, or counts as lost"
@@ -339,6 +361,7 @@ class _Times:
     left_out: Mapping[str, int]
     turns: tuple[Turn, ...]
     moves: Sequence[Move]
+    one_machine: bool
 
 
 def _measure_times(
@@ -359,14 +382,17 @@ def _measure_times(
     if stepped:
         told = fn.when(~is_of_any(stepped), fn.col("sent_at_ns"))
         deliveries = deliveries.withColumn("sent_at_ns", told)
-    minutes = kept(count_minutes(deliveries, ways))
+    span_ns = span_of(cells)
+    minutes = kept(count_minutes(deliveries, ways, span_ns=span_ns))
     tables["delays"] = _rows(histogram_of(minutes).orderBy("session", "bucket"))
-    lines = measure_timeline(sources.tables, sources.latest_stays, minutes, plan)
+    lines = measure_timeline(sources.tables, sources.latest_stays, minutes, plan, span_ns=span_ns)
     minutes.unpersist()
-    turns = find_turns(lines, _epochs_by_minute(sources["epochs"]))
+    turns = find_turns(lines, _epochs_by_minute(sources["epochs"], span_ns), span_s=span_ns / 1e9)
     tables["timeline"] = lines.pop("all", [])
     tables |= {f"timeline_by_{kind}": rows for kind, rows in sorted(lines.items())}
-    return _Times(tables, stretch.left_out, turns, moves(_trips(stretch.trips), plan) if plan else ())
+    worth_moving = moves(_trips(stretch.trips), plan) if plan else ()
+    one_machine = direct is None and bool(tables["by_destination"]) and is_one_machine(sources["probes"])
+    return _Times(tables, stretch.left_out, turns, worth_moving, one_machine)
 
 
 def _trips(table: DataFrame) -> list[Trip]:
@@ -501,11 +527,11 @@ def _advise(
     )
 
 
-def _epochs_by_minute(epochs: DataFrame) -> dict[str, str]:
+def _epochs_by_minute(epochs: DataFrame, span_ns: int) -> dict[str, str]:
     """Return why a plan began in each minute in which one did, but for the plan that recorders found at the start."""
     rows = epochs.where("reason <> 'first'").groupBy("session", "epoch", "version", "reason")
     began = rows.agg(fn.min("began_at_ns").alias("at")).orderBy("at").collect()
-    return {text_of(row["at"] // MINUTE_NS): f"epoch {row['epoch']}, {row['reason']}" for row in began}
+    return {text_of(row["at"] // span_ns, span_ns): f"epoch {row['epoch']}, {row['reason']}" for row in began}
 
 
 def _notes(sources: Sources, cells: DataFrame, audit: Audit) -> list[str]:

@@ -8,7 +8,7 @@ seen there, without a model of the world's distances.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -21,7 +21,9 @@ GAIN_MS_MIN = 5.0
 GAIN_PART_MIN = 0.2
 """A smaller gain, or part of the delay, is no reason to move a region."""
 DIRECT_MS_MIN = 1.0
-"""Between hosts that are nearer, no other place helps."""
+"""Between hosts that are nearer, no other place helps, and a stretch says nothing."""
+ONE_MACHINE_MS_MAX = 10.0
+"""Probes between busy processes of one machine may look as long as this."""
 SEEN_PART_MIN = 0.9
 """So many of a region's deliveries are between hosts that were seen at the other node."""
 ROUNDS = 60
@@ -66,6 +68,11 @@ class Move:
             f"from {self.source} to {self.target}: its events would take {self.then_ms:.0f} ms instead of "
             f"{self.now_ms:.0f} in the mean, and {then:.0f} instead of {now:.0f} to the farthest of {count}"
         )
+
+
+def is_near(direct_ms: Iterable[float], limit_ms: float = DIRECT_MS_MIN) -> bool:
+    """Return whether all direct ways are too short to matter."""
+    return all(each < limit_ms for each in direct_ms)
 
 
 def moves(trips: Sequence[Trip], plan: Mapping[str, Sequence[str]]) -> list[Move]:

@@ -68,6 +68,11 @@ def direct_from_probes(probes: DataFrame, cells: DataFrame) -> DataFrame:
     )
 
 
+def is_one_machine(probes: DataFrame) -> bool:
+    """Return whether all who probed each other directly were on one host: a busy process makes such ways look long."""
+    return probes.where("kind = 'direct' AND NOT origin_host <=> target_host").isEmpty()
+
+
 def clock_offsets(probes: DataFrame) -> DataFrame:
     """Return one, other, offset_ns, off_by_ns and steps, in both directions, of hosts that probed each other.
 

@@ -9,7 +9,6 @@ those of the batch job, from the stored sums.
 
 from __future__ import annotations
 
-import json
 import shutil
 import time
 from collections.abc import Callable
@@ -23,17 +22,19 @@ from pyspark.sql import functions as fn
 
 from analytics.jobs.analysis import Analysis, MakeDirect, analyse
 from analytics.jobs.cells import add_up, merge
+from analytics.jobs.moves import is_near
 from analytics.jobs.numbering import number
 from analytics.jobs.order import audit_order, audit_publishers, audit_repetitions
 from analytics.jobs.probes import direct_from_probes
+from analytics.jobs.progress import begin_progress, is_of_files, noted, replace_json, sizes_of
 from analytics.jobs.slices import cut
 from analytics.jobs.spark import set_for
 from analytics.jobs.stretch import measure_stretch, quantile
-from analytics.session.finding import Finding, finished_files
+from analytics.session.finding import Finding, find, finished_files
 from analytics.session.quarantine import Quarantine
 from analytics.session.reading import read_sources
 from analytics.session.runs import spread
-from analytics.session.schema import DELIVERIES, SESSION_FILE, TABLE_OF
+from analytics.session.schema import DELIVERIES, TABLE_OF
 from analytics.session.storage import Stored, stored
 from sequencing.errors import InvalidInput
 
@@ -42,6 +43,8 @@ TAIL_S = 10.0
 IDLE_S = 30.0
 POLL_S = 0.5
 FILES_PER_BATCH_MAX = 64
+FILE_AGE_MAX = "36500d"
+"""Spark leaves out files that are a week older than the newest; a host's files may arrive that late."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +55,7 @@ class Update:
     deliveries: int
     subscribers: int
     stretch: dict[str, float] | None
-    """p50, p90 and max of destinations, None without direct ways."""
+    """p50, p90 and max of destinations, None without direct ways that are long enough."""
     alarms: tuple[str, ...]
     """Order violations in the batch and the seconds before it."""
 
@@ -78,9 +81,9 @@ class Following:
 
         Raises `InvalidInput` for an invalid session, and the errors of the batch job.
         """
-        session = self._session()
+        session = begin_progress(self.state, self.directory)
         for file in sorted(self._kept("files").glob("*.json")):
-            for name in _noted(file) or ():
+            for name in sizes_of(noted(file) or ()):
                 self._finding.known(stored(name), DELIVERIES.name, session)
         directory = self._directory = stored(self.directory).resolved()
         idle_since = time.monotonic()
@@ -94,6 +97,7 @@ class Following:
         rows = (
             self.spark.readStream.schema(DELIVERIES.spark_schema())
             .option("maxFilesPerTrigger", FILES_PER_BATCH_MAX)
+            .option("maxFileAge", FILE_AGE_MAX)
             .option("ignoreCorruptFiles", "true")
             .parquet(directory.within(DELIVERIES.name).for_spark)
             .select("*", fn.col("_metadata.file_path").alias("_file"))
@@ -118,17 +122,6 @@ class Following:
             query.stop()
         return self._conclude(causal)
 
-    def _session(self) -> str:
-        try:
-            file = stored(self.directory).within(SESSION_FILE)
-            if not file.is_file:
-                raise FileNotFoundError(file.name)
-            return str(json.loads(file.read_bytes())["session"])
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise InvalidInput(
-                f"{self.directory} is not a recorded session: its {SESSION_FILE} cannot be read"
-            ) from error
-
     def _kept(self, what: str) -> Path:
         folder = self.state / what
         folder.mkdir(parents=True, exist_ok=True)
@@ -137,22 +130,21 @@ class Following:
     def _take(self, batch: DataFrame, batch_number: int, session: str) -> None:
         """Store the sums of one batch, and raise the alarm if its order is wrong."""
         named = sorted(unquote(row["_file"]) for row in batch.select("_file").distinct().collect())
-        files = [
+        files = sizes_of(
             name
             for name in named
             if self._is_read(name) and self._finding.check(stored(name), DELIVERIES.name, session)
-        ]
+        )
         # A batch that is repeated after a crash must not mistake its own files for copies.
-        noted = self._kept("files") / f"{batch_number:09}.json"
-        if (known := _noted(noted)) is not None:
-            files = known
+        note = self._kept("files") / f"{batch_number:09}.json"
+        if (known := noted(note)) is not None:
+            files = sizes_of(known)
         if not files:
             return
-        # A process that is killed while it writes leaves the old file, or none.
-        whole = noted.with_suffix(".new")
-        whole.write_text(json.dumps(files))
-        whole.replace(noted)
-        read = self.spark.read.schema(DELIVERIES.spark_schema()).parquet(*(stored(name).for_spark for name in files))
+        if known is None:
+            replace_json(note, files)
+        readable = self.spark.read.schema(DELIVERIES.spark_schema()).option("ignoreCorruptFiles", "true")
+        read = readable.parquet(*(stored(name).for_spark for name in files))
         rows = spread(read, DELIVERIES).withColumn("session", fn.lit(session)).persist()
         add_up(rows).coalesce(1).write.mode("overwrite").parquet(str(self._kept("cells") / f"batch={batch_number}"))
         alarms = self._audit(rows, batch_number)
@@ -214,23 +206,15 @@ class Following:
     def _update(self, batch_number: int, alarms: tuple[str, ...]) -> Update:
         cells = self._sums().persist()
         by_destination = measure_stretch(cells, self._ways(cells)).by_destination
-        ascending = sorted(row["stretch"] for row in by_destination.select("stretch").collect())
+        rows = by_destination.select("stretch", "direct_ms").collect()
+        ascending = [] if is_near(row["direct_ms"] for row in rows) else sorted(row["stretch"] for row in rows)
         totals: Any = cells.agg(fn.sum("deliveries").alias("n"), fn.countDistinct("subscriber").alias("who")).first()
         cells.unpersist()
         parts = {name: quantile(ascending, part) or 0.0 for name, part in (("p50", 0.5), ("p90", 0.9), ("max", 1.0))}
         return Update(batch_number, int(totals["n"]), int(totals["who"]), parts if ascending else None, alarms)
 
     def _conclude(self, causal: bool | None) -> Analysis:
-        sources = read_sources(self.spark, [self.directory])
-        if not any((self.state / "cells").glob("batch=*")):
-            return analyse(self.spark, sources, direct=self.direct, causal=causal)
-        return analyse(self.spark, sources, direct=self.direct, causal=causal, cells=self._sums())
-
-
-def _noted(file: Path) -> list[str] | None:
-    """Return the files of a batch that were noted, None if none were, or the note is not whole."""
-    try:
-        files = json.loads(file.read_text())
-    except (OSError, ValueError):
-        return None
-    return files if isinstance(files, list) else None
+        found = find([self.directory])
+        files = sizes_of(each.file.name for each in found.usable if each.table == DELIVERIES.name)
+        cells = self._sums() if is_of_files(self.state, files) else None
+        return analyse(self.spark, read_sources(self.spark, found), direct=self.direct, causal=causal, cells=cells)

@@ -1,4 +1,6 @@
-"""A session minute by minute: delays, stretch and holding of all, of each server, region, node and link.
+"""A session minute by minute, or by seconds if it is short: its delays, stretch and holding.
+
+They are those of all, and of each server, region, node and link.
 
 Deliveries are counted by minute, server, region and bucket of delays, in one pass. Everything here and the histogram of
 all delays derive from these counts. So a percentile is the upper bound of its bucket, at most 4.4% above the exact one.
@@ -18,6 +20,9 @@ from analytics.jobs.stages import hops_of
 from analytics.jobs.stretch import NS_PER_MS, bucket_of, up_to_ms
 
 MINUTE_NS = 60_000_000_000
+SHORT_NS, SHORT_SPAN_NS = 6 * MINUTE_NS, 5_000_000_000
+"""Of a session shorter than this, a minute is too coarse to show when something changed: it is counted by spans."""
+SHORTEST_NS, SHORTEST_SPAN_NS = MINUTE_NS, 1_000_000_000
 KEYS_MAX = 200
 """So many servers, regions, nodes and links have lines of their own: those with the most deliveries."""
 PARTS = {"p50_ms": 0.5, "p95_ms": 0.95, "p99_ms": 0.99}
@@ -26,7 +31,16 @@ Row = dict[str, Any]
 _COUNTS = ("deliveries", "timed", "held", "held_ns", "directed_ns", "direct_ms")
 
 
-def count_minutes(deliveries: DataFrame, ways: DataFrame | None = None) -> DataFrame:
+def span_of(cells: DataFrame) -> int:
+    """Return how many ns are counted together: a minute, and less in a short session."""
+    times = cells.agg(fn.min("first_at_ns").alias("first"), fn.max("last_at_ns").alias("last")).first()
+    if times is None or times["first"] is None:
+        return MINUTE_NS
+    lasted = times["last"] - times["first"]
+    return SHORTEST_SPAN_NS if lasted < SHORTEST_NS else SHORT_SPAN_NS if lasted < SHORT_NS else MINUTE_NS
+
+
+def count_minutes(deliveries: DataFrame, ways: DataFrame | None = None, *, span_ns: int = MINUTE_NS) -> DataFrame:
     """Return counts by session, minute, subscriber, region and bucket (`analytics.jobs.stretch.bucket_of`).
 
     Columns: deliveries; timed, of others' live events, with both times; held and held_ns, from receiving to delivering;
@@ -44,7 +58,7 @@ def count_minutes(deliveries: DataFrame, ways: DataFrame | None = None) -> DataF
         directed = fn.when(direct.isNotNull(), timed - fn.col("offset_ns"))
     else:
         direct = directed = fn.lit(None).cast("double")
-    minute = minute_of("delivered_at_ns").alias("minute")
+    minute = minute_of("delivered_at_ns", span_ns).alias("minute")
     return deliveries.groupBy("session", minute, "subscriber", "region", bucket_of(timed).alias("bucket")).agg(
         fn.count("*").alias("deliveries"),
         fn.count(timed).alias("timed"),
@@ -70,19 +84,25 @@ def delay_histogram(deliveries: DataFrame) -> DataFrame:
 
 
 def measure_timeline(
-    tables: Mapping[str, DataFrame], latest_stays: DataFrame, minutes: DataFrame, plan: Mapping[str, Sequence[str]]
+    tables: Mapping[str, DataFrame],
+    latest_stays: DataFrame,
+    minutes: DataFrame,
+    plan: Mapping[str, Sequence[str]],
+    *,
+    span_ns: int = MINUTE_NS,
 ) -> dict[str, list[Row]]:
     """Return the rows by kind: ``all``, ``server``, ``region``, ``node`` and ``link``, in order of key and minute.
 
-    Each has key, minute (ISO text, UTC), deliveries, p50_ms, p95_ms, p99_ms, held_ms (mean) and stretch; those of all
-    and of regions events_per_s, and those of all joins and gaps. A node's deliveries are those of the regions that end
-    there; a link's are frames. None stands for what is not known.
+    Each has key, minute (ISO text, UTC; or of ``span_ns``), deliveries, p50_ms, p95_ms, p99_ms, held_ms (mean) and
+    stretch; those of all and of regions events_per_s, and those of all joins and gaps. A node's deliveries are those of
+    the regions that end there; a link's are frames. None stands for what is not known.
     """
-    lines = _lines(_keyed(tables, minutes, plan))
-    events = _events(tables["publishes"], minutes)
+    lines = _lines(_keyed(tables, minutes, plan, span_ns))
+    events = _events(tables["publishes"], minutes, span_ns)
+    span_s = span_ns / 1e9
     moved = {
-        "joins": _per_minute(latest_stays, "joined_at_ns"),
-        "gaps": _per_minute(tables["gaps"], "announced_at_ns"),
+        "joins": _per_minute(latest_stays, "joined_at_ns", span_ns),
+        "gaps": _per_minute(tables["gaps"], "announced_at_ns", span_ns),
     }
     in_minute: dict[int, int] = {}
     for (_, minute), count in events.items():
@@ -92,28 +112,31 @@ def measure_timeline(
     for minute in {*in_minute, *moved["joins"], *moved["gaps"]} - present:
         lines.setdefault("all", []).append({"key": "", "minute": minute, "deliveries": 0, **blank})
     for row in lines.get("all", ()):
-        row["events_per_s"] = in_minute.get(row["minute"], 0) / 60
+        row["events_per_s"] = in_minute.get(row["minute"], 0) / span_s
         row |= {name: counts.get(row["minute"], 0) for name, counts in moved.items()}
     for row in lines.get("region", ()):
-        row["events_per_s"] = events.get((row["key"], row["minute"]), 0) / 60
+        row["events_per_s"] = events.get((row["key"], row["minute"]), 0) / span_s
     for rows in lines.values():
         rows.sort(key=lambda row: (row["key"], row["minute"]))
         for row in rows:
-            row["minute"] = text_of(row["minute"])
+            row["minute"] = text_of(row["minute"], span_ns)
     return lines
 
 
-def minute_of(time: str) -> Column:
-    """Return the minute since the Unix epoch of a column of nanoseconds."""
-    return fn.expr(f"CAST({time} DIV {MINUTE_NS} AS INT)")
+def minute_of(time: str, span_ns: int = MINUTE_NS) -> Column:
+    """Return the minute, or another span, since the Unix epoch of a column of nanoseconds."""
+    return fn.expr(f"CAST({time} DIV {span_ns} AS LONG)")
 
 
-def text_of(minute: int) -> str:
-    """Return a minute since the Unix epoch as ISO text, UTC."""
-    return datetime.fromtimestamp(minute * 60, UTC).strftime("%Y-%m-%dT%H:%M")
+def text_of(minute: int, span_ns: int = MINUTE_NS) -> str:
+    """Return a minute, or another span, since the Unix epoch as ISO text, UTC."""
+    form = "%Y-%m-%dT%H:%M" if span_ns == MINUTE_NS else "%Y-%m-%dT%H:%M:%S"
+    return datetime.fromtimestamp(minute * span_ns // 10**9, UTC).strftime(form)
 
 
-def _keyed(tables: Mapping[str, DataFrame], minutes: DataFrame, plan: Mapping[str, Sequence[str]]) -> DataFrame:
+def _keyed(
+    tables: Mapping[str, DataFrame], minutes: DataFrame, plan: Mapping[str, Sequence[str]], span_ns: int
+) -> DataFrame:
     """Return the counts once for all, and once for each server, region and node; and those of links."""
     spark = minutes.sparkSession
     ends = [(region, path[-1]) for region, path in sorted(plan.items()) if path]
@@ -127,7 +150,7 @@ def _keyed(tables: Mapping[str, DataFrame], minutes: DataFrame, plan: Mapping[st
     links = hops.groupBy(
         fn.lit("link").alias("kind"),
         fn.concat_ws(" → ", "from", "to").alias("key"),
-        minute_of("at").alias("minute"),
+        minute_of("at", span_ns).alias("minute"),
         bucket_of(fn.col("ns")).alias("bucket"),
     ).agg(
         fn.count("*").alias("deliveries"),
@@ -164,12 +187,12 @@ def _lines(keyed: DataFrame) -> dict[str, list[Row]]:
     return rows_by_kind
 
 
-def _events(publishes: DataFrame, minutes: DataFrame) -> dict[tuple[str, int], int]:
+def _events(publishes: DataFrame, minutes: DataFrame, span_ns: int) -> dict[tuple[str, int], int]:
     """Count each region's events by the rows of publishers, or by the server that delivered most of it."""
     most = minutes.groupBy("session", "minute", "subscriber", "region").agg(fn.sum("deliveries").alias("n"))
     most = most.groupBy("session", "region", "minute").agg(fn.max("n").alias("n"))
     published = publishes.where("outcome = 'acknowledged'").groupBy(
-        "session", "region", minute_of("published_at_ns").alias("minute")
+        "session", "region", minute_of("published_at_ns", span_ns).alias("minute")
     )
     rows = most.withColumn("told", fn.lit(False)).unionByName(
         published.agg(fn.count("*").alias("n")).withColumn("told", fn.lit(True))
@@ -181,10 +204,10 @@ def _events(publishes: DataFrame, minutes: DataFrame) -> dict[tuple[str, int], i
     return {(row["region"], row["minute"]): int(row["n"]) for row in kept.collect()}
 
 
-def _per_minute(rows: DataFrame, time: str) -> dict[int, int]:
+def _per_minute(rows: DataFrame, time: str, span_ns: int) -> dict[int, int]:
     counted = (
         rows.where(fn.col(time).isNotNull())
-        .groupBy(minute_of(time).alias("minute"))
+        .groupBy(minute_of(time, span_ns).alias("minute"))
         .agg(fn.count("*").alias("n"))
         .collect()
     )

@@ -101,19 +101,24 @@ class Turn:
         return f"{prefix}{named}" + (f" and {more:,} more" if more > 0 else "")
 
 
-def find_turns(lines: Lines, epochs: Mapping[str, str] | None = None) -> tuple[Turn, ...]:
-    """Return the turns, at most `TURNS_MAX`, the largest first. ``epochs``: minute → why a plan began in it."""
+def find_turns(lines: Lines, epochs: Mapping[str, str] | None = None, *, span_s: float = 60.0) -> tuple[Turn, ...]:
+    """Return the turns, at most `TURNS_MAX`, the largest first.
+
+    ``epochs``: minute → why a plan began in it; ``span_s``: how long a minute is, less in a short session.
+    """
     rises = [
         rise for kind in KINDS for key, rows in _by_key(lines.get(kind, ())).items() for rise in _rises(kind, key, rows)
     ]
     sizes = {kind: len({row["key"] for row in lines.get(kind, ())}) for kind in KINDS}
+    # Of few deliveries, lines that rise together are cut some seconds apart.
+    near_s = span_s if span_s >= 60 else STRETCH_MIN * span_s
     groups: list[list[Rise]] = []
     for rise in sorted(rises, key=lambda each: each.minute):
-        if groups and _apart(groups[-1][0].minute, rise.minute) <= 1:
+        if groups and _apart(groups[-1][0].minute, rise.minute) <= near_s:
             groups[-1].append(rise)
         else:
             groups.append([rise])
-    turns = [_turn(group, sizes, lines, epochs or {}) for group in groups]
+    turns = [_turn(group, sizes, lines, epochs or {}, near_s) for group in groups]
     return tuple(sorted(turns, key=lambda each: -each.after_ms / each.before_ms)[:TURNS_MAX])
 
 
@@ -153,7 +158,9 @@ def _cuts(values: Any) -> list[int]:
     return [0, *search.predict(pen=PENALTY * noise**2 * math.log(len(values)))]
 
 
-def _turn(rises: Sequence[Rise], sizes: Mapping[str, int], lines: Lines, epochs: Mapping[str, str]) -> Turn:
+def _turn(
+    rises: Sequence[Rise], sizes: Mapping[str, int], lines: Lines, epochs: Mapping[str, str], near_s: float
+) -> Turn:
     """Return the turn that a group of simultaneous rises makes, of the kind whose keys have risen most widely."""
     of_kind = {kind: [each for each in rises if each.kind == kind] for kind in KINDS}
     parts = {kind: len(each) / sizes[kind] for kind, each in of_kind.items() if each}
@@ -164,12 +171,12 @@ def _turn(rises: Sequence[Rise], sizes: Mapping[str, int], lines: Lines, epochs:
     until = worst.until if all(each.until for each in named) else ""
     keys = tuple(dict.fromkeys(each.key for each in named))
     before, after = (float(median(getattr(each, name) for each in named)) for name in ("before_ms", "after_ms"))
-    return Turn(minute, kind, keys, sizes[kind], before, after, until, tuple(_why(worst, lines, epochs)))
+    return Turn(minute, kind, keys, sizes[kind], before, after, until, tuple(_why(worst, lines, epochs, near_s)))
 
 
-def _why(rise: Rise, lines: Lines, epochs: Mapping[str, str]) -> list[str]:
+def _why(rise: Rise, lines: Lines, epochs: Mapping[str, str], near_s: float) -> list[str]:
     """Return what else changed in the minute of a rise: an epoch, gaps, joins, load, holding."""
-    reasons = [f"a plan began ({reason})" for minute, reason in epochs.items() if _apart(minute, rise.minute) <= 1]
+    reasons = [f"a plan began ({reason})" for minute, reason in epochs.items() if _apart(minute, rise.minute) <= near_s]
     everything = sorted(lines.get("all", ()), key=lambda row: row["minute"])
     before = [row for row in everything if row["minute"] < rise.minute][-10:]
     after = [row for row in everything if row["minute"] >= rise.minute][:3]
@@ -189,7 +196,7 @@ def _why(rise: Rise, lines: Lines, epochs: Mapping[str, str]) -> list[str]:
 
 
 def _apart(one: str, other: str) -> float:
-    return abs(float((np.datetime64(one) - np.datetime64(other)) / np.timedelta64(1, "m")))
+    return abs(float((np.datetime64(one) - np.datetime64(other)) / np.timedelta64(1, "s")))
 
 
 def _ms(value: float) -> str:

@@ -71,9 +71,9 @@ def at_most(ms: float) -> str:
 
 
 def hurts_chart(analysis: Analysis) -> str:
-    """Return the servers with the most stretch, or the longest delays if no direct way is known."""
+    """Return the servers with the most stretch, or the longest delays if no direct way is known to be long enough."""
     rows = list(analysis.tables["by_destination"])
-    if not rows:
+    if not rows or analysis.nearness():
         return server_delays_chart(analysis)
     rows = sorted(rows, key=lambda row: -row["stretch"])[:BARS_MAX]
     values = [row["stretch"] for row in rows]

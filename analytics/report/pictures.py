@@ -51,7 +51,7 @@ def worst_destinations(analysis: Analysis) -> tuple[list[str], list[float], str]
     """Return the worst destinations, worst last, as a bar chart needs them: names, values, and their unit."""
     rows: Sequence[Mapping[str, Any]] = analysis.tables["by_destination"]
     column, unit = "stretch", "times the direct way"
-    if not rows:
+    if not rows or analysis.nearness():
         rows, column, unit = analysis.tables["subscriber_delays"], "delay_ms", "ms from publish to delivery"
     worst = sorted(rows, key=lambda row: row[column])[-BARS_MAX:]
     return [row["subscriber"] for row in worst], [row[column] for row in worst], unit
@@ -92,4 +92,4 @@ def _cdf(axes: Axes, analysis: Analysis) -> bool:
     axes.set_xlabel("latency stretch of destinations")
     axes.set_ylabel("part of destinations")
     axes.set_ylim(0, 1.01)
-    return bool(values)
+    return bool(values) and not analysis.nearness()

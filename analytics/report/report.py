@@ -86,7 +86,8 @@ def _cards(analysis: Analysis) -> Iterator[str]:
     lost = audit.losses.lost
     yield _card("Lost", "not known" if lost is None else f"{lost:,}", bad=lost or 0)
     yield _card("Delivered twice", f"{audit.duplicated:,}", bad=audit.duplicated)
-    yield _card("Detour in the median", f"× {stretch['p50']:.2f}" if stretch else "not known")
+    if not analysis.nearness():
+        yield _card("Detour in the median", f"× {stretch['p50']:.2f}" if stretch else "not known")
     for name, ms in delay_percentiles(analysis).items():
         yield _card(f"Delay {name}", at_most(ms))
     yield _card("Put aside", f"{analysis.quarantine.total:,}")

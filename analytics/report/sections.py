@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from analytics.jobs.analysis import Analysis, Audit
 
 WORST_NAMED = 3
+NOT_KNOWN = "How long the direct way would have taken is not known."
 
 PROMISES = {
     "one order": "All servers see one order",
@@ -81,8 +82,10 @@ def engineer(analysis: Analysis, tables: Tables) -> Iterator[str]:
 
 def _worst(analysis: Analysis) -> Iterator[str]:
     """Name the worst servers in a sentence, with their delays."""
-    if analysis.stretch() is None:
-        yield "<p>How long the direct way would have taken is not known, so here is what deliveries took.</p>"
+    nearness = analysis.nearness()
+    if nearness or analysis.stretch() is None:
+        why = f"{nearness[0].upper()}{nearness[1:]}." if nearness else NOT_KNOWN
+        yield f"<p>{why} Here is what deliveries took.</p>"
         slow = sorted(analysis.tables["subscriber_delays"], key=lambda row: -row["delay_ms"])[:WORST_NAMED]
         said = [f"{text_of(row['subscriber'])} ({duration_text(row['delay_ms'])} on average)" for row in slow]
     else:
@@ -138,7 +141,7 @@ def _delays(analysis: Analysis) -> Iterator[str]:
         f"<p>From publish to delivery, half of the events took {said['p50']} or less, 95% took {said['p95']} or less, "
         f"and 99% took {said['p99']} or less. A server's own events are not counted.</p>"
     )
-    if analysis.stretch() is not None:
+    if analysis.stretch() is not None and not analysis.nearness():
         yield "<p>The mean by server, slowest first:</p>" + server_delays_chart(analysis)
 
 
@@ -151,6 +154,9 @@ def _advice(analysis: Analysis, tables: Tables) -> Iterator[str]:
 
 
 def _stretch(analysis: Analysis, tables: Tables) -> Iterator[str]:
+    if nearness := analysis.nearness():
+        yield f"<h3>Latency stretch</h3><p>{nearness[0].upper()}{nearness[1:]}.</p>"
+        return
     if analysis.tables["by_destination"]:
         yield "<h3>Latency stretch</h3>" + stretch_chart(analysis)
     if rows := analysis.tables["by_path_nodes"]:

@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from analytics.report.axes import Axis, axis_from_zero, duration_text, log_axis, number_text, time_axis
@@ -37,10 +38,15 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """Points in order of time, and how many minutes are in each."""
+    """Points in order of time, and how many minutes are in each; parts of one in a short session."""
 
     points: Sequence[Point]
-    minutes: int
+    minutes: float
+
+    @property
+    def clock(self) -> str:
+        """How a time of day is written."""
+        return "%H:%M" if self.minutes >= 1 else "%H:%M:%S"
 
     @property
     def x(self) -> Axis:
@@ -53,18 +59,20 @@ class Timeline:
 
 
 def timeline_of(analysis: Analysis) -> Timeline | None:
-    """Return the session over time; None if it is not known, or as short as one minute."""
+    """Return the session over time; None if it is not known, or has one span only."""
     rows = [(time, row) for row in analysis.tables.get("timeline", ()) if (time := _time(row["minute"])) is not None]
     if len(rows) < 2:
         return None
     rows.sort(key=lambda each: each[0])
     first = rows[0][0]
-    last = (rows[-1][0] - first).total_seconds() // 60
-    minutes = math.ceil((last + 1) / POINTS_MAX)
+    apart = [(after - before).total_seconds() for (before, _), (after, _) in pairwise(rows)]
+    span_s = min(60.0, min((each for each in apart if each > 0), default=60.0))
+    last = (rows[-1][0] - first).total_seconds() // span_s
+    spans = math.ceil((last + 1) / POINTS_MAX)
     pooled: dict[int, list[tuple[datetime, Mapping[str, Any]]]] = {}
     for time, row in rows:
-        pooled.setdefault(int((time - first).total_seconds() // 60 // minutes), []).append((time, row))
-    return Timeline([_point(each) for each in pooled.values()], minutes)
+        pooled.setdefault(int((time - first).total_seconds() // span_s // spans), []).append((time, row))
+    return Timeline([_point(each) for each in pooled.values()], spans * span_s / 60)
 
 
 def timeline_figure(analysis: Analysis) -> str:
@@ -83,7 +91,9 @@ def timeline_figure(analysis: Analysis) -> str:
     contents = delays.grid() + rates.grid() + x_axis(x, TOP_PX, bottom) + stretched(lines, bottom)
     contents += f'<text class="soft" x="0" y="{rates_top - 6}">events/s</text>'
     contents += hover_bands(
-        [(timeline.at(point.time) - timeline.minutes / 2, _hover(point)) for point in timeline.points], x, bottom
+        [(timeline.at(point.time) - timeline.minutes / 2, _hover(point, timeline.clock)) for point in timeline.points],
+        x,
+        bottom,
     )
     contents += "".join(_marks(timeline, x)) + "".join(_turn_lines(analysis, timeline, x, bottom))
     chart = drawing(contents, bottom + 34, _label(timeline, analysis), kind="plot")
@@ -134,7 +144,7 @@ def _marks(timeline: Timeline, x: Axis) -> Iterator[str]:
         for point in timeline.points:
             if count := getattr(point, name):
                 at = percent(x, timeline.at(point.time))
-                text = hover_text(f"{point.time:%H:%M}: {name} {count:,}")
+                text = hover_text(f"{point.time:{timeline.clock}}: {name} {count:,}")
                 yield f'<circle class="{name}" cx="{at}" cy="{height}" r="3.5">{text}</circle>'
 
 
@@ -149,12 +159,13 @@ def _turn_lines(analysis: Analysis, timeline: Timeline, x: Axis, bottom: float) 
         )
 
 
-def _hover(point: Point) -> str:
+def _hover(point: Point, clock: str) -> str:
     delays = [
         f"{name[:3]} {duration_text(value)}" for name, value in point.percentiles.items() if value is not None
     ] or ["no delays"]
     rest = f"{number_text(point.events_per_s)} events/s, {point.deliveries:,} deliveries"
-    return f"{point.time:%d %b %H:%M}: {', '.join(delays)}; {rest}; joins {point.joins:,}, gaps {point.gaps:,}"
+    at = f"{point.time:%d %b} {point.time:{clock}}"
+    return f"{at}: {', '.join(delays)}; {rest}; joins {point.joins:,}, gaps {point.gaps:,}"
 
 
 def _label(timeline: Timeline, analysis: Analysis) -> str:
@@ -166,9 +177,10 @@ def _label(timeline: Timeline, analysis: Analysis) -> str:
     )
     said = f"Line chart over time, {points[0].time:%d %b %H:%M} to {points[-1].time:%d %b %H:%M}: delays and events/s"
     if highest is not None:
-        said += f"; p99 is highest at {highest.time:%H:%M}, {duration_text(highest.percentiles['p99_ms'] or 0.0)}"
+        p99 = duration_text(highest.percentiles["p99_ms"] or 0.0)
+        said += f"; p99 is highest at {highest.time:{timeline.clock}}, {p99}"
     busiest = max(points, key=lambda point: point.events_per_s)
-    said += f"; {number_text(busiest.events_per_s)} events/s at most, at {busiest.time:%H:%M}"
+    said += f"; {number_text(busiest.events_per_s)} events/s at most, at {busiest.time:{timeline.clock}}"
     joins, gaps = sum(point.joins for point in points), sum(point.gaps for point in points)
     return said + f"; {joins:,} joins, {gaps:,} gaps, {len(analysis.turns):,} turns"
 
@@ -191,7 +203,7 @@ def _caption(timeline: Timeline, analysis: Analysis) -> str:
     first, last = timeline.points[0].time, timeline.points[-1].time
     said = [f"From {first:%d %b %Y, %H:%M} to {last:%d %b, %H:%M}."]
     if timeline.minutes > 1:
-        said.append(f"Each point is {timeline.minutes} minutes, with the highest percentiles of them.")
+        said.append(f"Each point is {timeline.minutes:g} minutes, with the highest percentiles of them.")
     if analysis.turns:
         said.append("The numbered lines are the turns at the top of the page.")
     return f"<figcaption>{html.escape(' '.join(said))}</figcaption>"

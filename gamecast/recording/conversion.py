@@ -24,7 +24,7 @@ import orjson
 
 from analytics.session.allowance import LOG_TIMES, Allowance
 from analytics.session.manifest import begin_session
-from analytics.session.schema import CONNECTIONS, DELIVERIES, LOSSES, PUBLISHES, STAYS, Table
+from analytics.session.schema import CONNECTIONS, DELIVERIES, FRAMES, LOSSES, PUBLISHES, STAYS, Table
 from analytics.session.storage import stored
 from gamecast.recording.columns import rows_of
 from gamecast.recording.deliverylog import (
@@ -330,8 +330,8 @@ def _last_revisions(reader: SessionReader) -> Iterator[dict[str, Any]]:
 
 
 def _write_published(reader: SessionReader, file: Path, done: Converted, allowance: Allowance) -> int:
-    """Write the acknowledged events, if any are known; return their number."""
-    written = 0
+    """Write the events that publishers or frames show, if any; return their number."""
+    written, known = 0, _Places()
     partial = file.with_name(file.name + ".partial")
     try:
         with partial.open("wb") as stream:
@@ -340,10 +340,17 @@ def _write_published(reader: SessionReader, file: Path, done: Converted, allowan
                     if row["event"] is None and row["sequence"] is None:
                         done.leave_out(f"publishes with outcome {row['outcome']}")
                         continue
+                    known.add(row["region"], row["epoch"], row["sequence"])
                     text = _publish_line(row)
                     allowance.take(len(text))
                     stream.write(text)
                     written += 1
+            for batch in reader.rows(FRAMES, ("region", "epoch", "sequence", "events")):
+                for row in batch.to_pylist():
+                    for text in _frame_lines(row, known):
+                        allowance.take(len(text))
+                        stream.write(text)
+                        written += 1
         if written:
             partial.replace(file)
     finally:
@@ -359,6 +366,38 @@ def _publish_line(row: Mapping[str, Any]) -> bytes:
     further = {name: row[name] for name in ("publisher", "host", "bytes", "acknowledged_at_ns")}
     line |= {name: value for name, value in further.items() if value is not None}
     return orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE)
+
+
+def _frame_lines(row: Mapping[str, Any], known: _Places) -> Iterator[bytes]:
+    """Yield the events of a frame that no publisher recorded, as a leave that others publish for a killed server.
+
+    No publisher says when it published them, so nothing is owed because of their time: it is 0.
+    """
+    region, epoch, last = row["region"], row["epoch"], row["sequence"]
+    for sequence in range(max(1, last - row["events"] + 1), last + 1):
+        if known.add(region, epoch, sequence):
+            place = {"region": region, "epoch": epoch, "sequence": sequence}
+            yield _publish_line({**_UNTOLD, **place, "published_at_ns": NOT_TIMED})
+
+
+NOT_TIMED = 0
+_UNTOLD = dict.fromkeys(("event", "publisher", "host", "bytes", "acknowledged_at_ns"))
+
+
+class _Places:
+    """A set of places in regions: a bit for each."""
+
+    def __init__(self) -> None:
+        self._bits: dict[tuple[str, int, int], int] = {}
+
+    def add(self, region: str, epoch: int | None, sequence: int | None) -> bool:
+        """Add a place, if it is one; return whether it is new."""
+        if epoch is None or sequence is None:
+            return False
+        block, bit = (region, epoch, sequence >> 10), 1 << (sequence & 1023)
+        before = self._bits.get(block, 0)
+        self._bits[block] = before | bit
+        return not before & bit
 
 
 def _delivery_row(record: Mapping[str, Any]) -> dict[str, Any]:
@@ -410,6 +449,7 @@ def _publish_row(record: dict[str, Any], file: Path, line: int) -> dict[str, Any
     event, region, position, published_at_ns = parse_placed(record, file, line)
     known = _extras(record, ("publisher", "host", "bytes", "acknowledged_at_ns"))
     epoch, sequence = position if position is not None else (None, None)
+    published_at_ns = None if published_at_ns == NOT_TIMED else published_at_ns
     row = {"region": region, "epoch": epoch, "sequence": sequence, "published_at_ns": published_at_ns, **known}
     is_ours = position is not None and event == _event_id(row)
     return {**row, "event": None if is_ours else event, "outcome": "acknowledged"}

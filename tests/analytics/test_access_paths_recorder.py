@@ -12,7 +12,9 @@ from click.testing import CliRunner
 pytest.importorskip("pyarrow")
 from pyspark.sql import SparkSession
 
+import adapters.presence
 import gamecast
+import gamecast.client.presence as presence_module
 from analytics.jobs.analysis import Analysis, analyse
 from analytics.report.report import render
 from analytics.session.reading import read_sources
@@ -22,6 +24,7 @@ from gamecast.testing import memory_url
 from launcher.ending import CANNOT_TELL
 from tests.events import take
 from tests.integration.spark_session import needs_spark
+from tests.patience import patience
 
 pytestmark = [needs_spark, pytest.mark.timeout(600)]
 
@@ -192,3 +195,48 @@ def test_an_event_of_several_regions_is_recorded_and_judged_in_each_of_them(tmp_
     verdict = orjson.loads(judged.output)
     # a has 30 in forest and river, 15 in river, 15 in forest; b has 30 and 15 in river, 15 in hill
     assert (verdict["deliveries"], verdict["lost"], verdict["duplicated"]) == (150, 0, 0)
+
+
+async def play_with_a_leave_by_others(directory: Path) -> None:
+    """One is not heard of any more, and the others publish its leave; it closes in order all the same."""
+    url = memory_url(nodes=2)
+    casts = [gamecast.connect(url, name=name, record=directory) for name in "abc"]
+    for client in casts:
+        await client.open()
+        await client.subscribe("forest", presence={"nick": client.name})
+    for number in range(10):
+        for client in casts:
+            await client.publish("forest", number)
+    quiet, other, third = casts
+    assert quiet._presences is not None
+    for task in quiet._presences._tasks:
+        task.cancel()
+    async with patience(20):
+        while other.present("forest").keys() != {"a", "b", "c"}:
+            await other.fetch(timeout=0.05)
+        while "a" in other.present("forest"):
+            await other.fetch(timeout=0.05)
+    for client in (other, third, quiet):
+        while await client.fetch(timeout=0.3):
+            pass
+    for client in casts:
+        await client.close()
+
+
+def test_a_leave_that_others_published_is_unexpected_neither_to_analyze_nor_to_audit(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (adapters.presence, presence_module):
+        monkeypatch.setattr(module, "PRESENT_MS", 600)
+    monkeypatch.setattr(presence_module, "BEAT_S", 0.15)
+    session, logs, back = tmp_path / "session", tmp_path / "logs", tmp_path / "back"
+    asyncio.run(play_with_a_leave_by_others(session))
+    found = analysed(spark, session)
+    assert (found.audit.verdict, found.audit.losses.unexpected) == ("kept", 0), found.audit.unknown
+    assert CliRunner().invoke(convert, [str(session), str(logs), "--to", "log"]).exit_code == 0
+    told = orjson.loads(CliRunner().invoke(audit, [str(logs), "--json"]).output)
+    assert (told["verdict"], told["unexpected"], told["lost"]) == ("kept", 0, 0), told["examples"]
+    published = ["--published", f"{logs}.published.jsonl"]
+    assert CliRunner().invoke(convert, [str(logs), str(back), "--to", "session", *published]).exit_code == 0
+    again = analysed(spark, back)
+    assert (again.audit.losses.unexpected, again.audit.losses.lost) == (0, 0)

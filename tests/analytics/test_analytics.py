@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 from collections import defaultdict
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,11 +18,12 @@ from pyspark.sql import SparkSession
 from analytics.jobs.analysis import Analysis, analyse
 from analytics.jobs.clock_steps import find_clock_steps
 from analytics.jobs.completeness import CLOCKS_APART_NS
-from analytics.jobs.probes import direct_from_probes
+from analytics.jobs.probes import direct_from_probes, is_one_machine
 from analytics.jobs.stretch import direct_from, measure_stretch
-from analytics.report.report import write_report
+from analytics.report.report import render, write_report
 from analytics.session.reading import read_sources
 from analytics.session.synthetic import FAULTS, Session, World, write_session
+from cli.analyze import _tell
 from sequencing.checkers.offence import Offence
 from tests.integration.spark_session import needs_spark
 
@@ -219,3 +221,30 @@ def test_the_report_stands_by_itself(found: Analysis, tmp_path: Path) -> None:
     assert 'src="http' not in page
     json.dumps(found.as_dict())
     assert os.listdir(tmp_path)  # noqa: PTH208
+
+
+def test_a_stretch_over_direct_ways_that_are_too_short_is_said_to_say_nothing(
+    found: Analysis, spark: SparkSession, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert found.nearness() == ""
+    rows = [{**row, "direct_ms": 0.03, "stretch": 7328.0} for row in found.tables["by_destination"]]
+    near = replace(found, tables={**found.tables, "by_destination": rows})
+    far = [{**rows[0], "direct_ms": 3.0}, *rows[1:]]
+    busy = replace(found, tables={**found.tables, "by_destination": far})
+    assert busy.nearness() == "", "one of them matters"
+    assert ", on one machine: stretch says nothing here" in replace(busy, one_machine=True).nearness()
+    said = "he direct ways of this session are 0.03 ms: stretch says nothing here; delays are at most "
+    assert near.nearness().startswith(f"t{said}")
+    assert near.as_dict()["stretch"]["note"] == near.nearness()
+    _tell(near, None)
+    page = render(near)
+    for text in (capsys.readouterr().out, page):
+        assert said in " ".join(text.split())
+        assert "7328" not in text.replace(",", "")
+        assert "7.33e+03" not in text
+    assert "Detour" not in page
+    assert "stretch_cdf.png" not in {file.name for file in write_report(tmp_path, near)}
+    probed = [("direct", "one", "one"), ("node", "one", "node n1")]
+    assert is_one_machine(spark.createDataFrame(probed, "kind string, origin_host string, target_host string"))
+    probed.append(("direct", "one", "two"))
+    assert not is_one_machine(spark.createDataFrame(probed, "kind string, origin_host string, target_host string"))

@@ -31,14 +31,22 @@ MINUTE = 60_000_000_000
 def session(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Nine minutes, from the sixth on with a slow server."""
     directory = write_session(tmp_path_factory.mktemp("timeline") / "s", WORLD, deliveries=9000).directory
+    slowed(directory, MINUTE, AFTER_MINUTES)
+    return directory
+
+
+def slowed(directory: Path, span_ns: int, after: int) -> int:
+    """Let one server deliver late from a span on; return when the first delivery was."""
+    began = 0
     for file in (directory / "deliveries").rglob("*.parquet"):
         read = pq.ParquetFile(file).read()
         at = read["delivered_at_ns"].to_numpy().copy()
-        late = (np.array(read["subscriber"].to_pylist()) == SLOW) & (at // MINUTE - at.min() // MINUTE >= AFTER_MINUTES)
+        late = (np.array(read["subscriber"].to_pylist()) == SLOW) & (at // span_ns - at.min() // span_ns >= after)
+        began = int(at.min())
         at[late] += SLOWER_NS
         place = read.schema.get_field_index("delivered_at_ns")
         pq.write_table(read.set_column(place, read.schema.field(place), pa.array(at)), file)
-    return directory
+    return began
 
 
 @pytest.fixture(scope="module")
@@ -95,3 +103,20 @@ def test_the_server_that_slowed_down_is_named_in_the_first_lines(found: Analysis
     header = page[page.index("<header") : page.index("</header>")]
     assert f"p99 of {SLOW} rose from" in header
     assert found.as_dict()["turns"][0]["text"] == turn.describe()
+
+
+def test_in_a_session_of_less_than_a_minute_the_second_at_which_a_server_slowed_down_is_named(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    busy = World(subscribers=6, regions=4, regions_each=2, events_per_s=60, seed=11)
+    directory = write_session(tmp_path / "s", busy, deliveries=7000).directory
+    began = slowed(directory, 1_000_000_000, 20)
+    found = analyse(spark, read_sources(spark, [directory]))
+    assert found.load.seconds < 60
+    [turn] = found.turns
+    assert (turn.kind, turn.keys) == ("server", (SLOW,))
+    assert turn.minute == text_of(began // 10**9 + 20, 10**9)
+    assert len(turn.minute) == len("2026-11-26T15:24:05")
+    rates = [row["events_per_s"] for row in found.tables["timeline"]][5:15]
+    assert np.mean(rates) == pytest.approx(busy.events_per_s, rel=0.3)
+    assert f"p99 is highest at {turn.minute[11:17]}" in render(found)

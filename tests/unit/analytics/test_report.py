@@ -118,7 +118,7 @@ def test_a_long_session_has_several_minutes_to_a_point() -> None:
     assert sum(point.deliveries for point in timeline.points) == sum(
         row["deliveries"] for row in found.tables["timeline"]
     )
-    assert f"Each point is {timeline.minutes} minutes" in timeline_figure(found)
+    assert f"Each point is {timeline.minutes:g} minutes" in timeline_figure(found)
 
 
 def test_no_cell_of_the_tables_is_a_formula(tmp_path: Path) -> None:
