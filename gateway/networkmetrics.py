@@ -152,6 +152,12 @@ def _of_nodes(state: NetworkState) -> Iterator[Metric]:
         ["node"],
     )
     yield _gauge(
+        "gamecast_node_carried",
+        "Whether a gamecast node runs for a node from which links go on to others.",
+        [((n.name,), float(n.is_carried)) for n in nodes if n.is_carried is not None],
+        ["node"],
+    )
+    yield _gauge(
         "gamecast_node_epoch",
         "Epoch of the newest plan that the node has.",
         [((n.name,), float(n.installed[0])) for n in there if n.installed],

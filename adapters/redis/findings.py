@@ -275,6 +275,11 @@ def _installed(node: NodeState, before: NodeState, network: NetworkState) -> Ite
 
 def _links(examined: Examination) -> Iterator[Finding]:
     plan = examined.second.plan
+    for node in examined.second.nodes:
+        if node.is_carried is False and node.server is not None:
+            advice = f"start it on the machine of its Redis: gamecast node --name {node.name} --redis URL --control URL"
+            seen = "no `gamecast node` runs for it: events that go on from there to other nodes wait"
+            yield Finding("problem", node.name, seen, advice)
     heads = {(node.name, link.target): link.head for node in examined.first.nodes for link in node.links}
     waiting = 0
     for node in examined.second.nodes:

@@ -53,6 +53,9 @@ async def survey(url: str, *, regions: bool = False, node_answer_s_max: float | 
         names = sorted(places, key=natural) or [SOLE_NODE]
         lossy = set(map(text, await control.ask("SMEMBERS", ControlKeys.lossy) or ()))
         runs = await control.ask("HMGET", ControlKeys.doubted, *names) or ()
+        sources = sorted({source for source, _ in plan.links} if plan is not None else ())
+        told = await control.ask_each([("GET", ControlKeys.carried(name)) for name in sources]) if sources else []
+        carried = {name: each is not None for name, each in zip(sources, told, strict=True) if each != ()}
         doubted = {name for name, run in zip(names, runs, strict=False) if run is not None}
         unseen = (
             NodeState(
@@ -63,6 +66,7 @@ async def survey(url: str, *, regions: bool = False, node_answer_s_max: float | 
                 planned=plan is not None and name in plan.nodes,
                 may_lose=name in lossy,
                 has_lost=name in doubted,
+                is_carried=carried.get(name),
             )
             for name in names
         )

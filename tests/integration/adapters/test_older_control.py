@@ -20,6 +20,7 @@ from adapters.redis.survey import survey
 from cli.doctor import findings_of
 from gamecast import Client
 from tests.events import take
+from tests.integration.adapters.test_several_nodes import ring
 from tests.integration.node_processes import end, start_node
 from tests.patience import patience
 
@@ -135,3 +136,26 @@ async def test_nodes_register_themselves_at_an_emptied_control_redis(deployment:
         assert orders[0] == orders[1]
     for daemon in deployment.daemons.values():
         assert daemon.poll() is None
+
+
+async def test_a_daemon_that_is_not_there_is_missed(deployment: Deployment) -> None:
+    url = deployment.control.url
+    async with AsyncExitStack() as stack:
+        await ring(url, stack)
+        state = await survey(url)
+        plan = state.plan
+        assert plan is not None
+        carried = {node.name: node.is_carried for node in state.nodes}
+        sources = {source for source, _ in plan.links}
+        assert sources
+        assert carried == {name: True if name in sources else None for name in carried}
+        for name in sources:
+            deployment.daemons[name].kill()
+        async with patience(30):
+            while any(node.is_carried for node in (await survey(url)).nodes):  # noqa: ASYNC110
+                await asyncio.sleep(0.2)
+        found = {each.subject: each for each in await findings_of(url) if "no `gamecast node` runs" in each.seen}
+        assert found.keys() == sources
+        for name in sources:
+            deployment.daemons[name].communicate()
+            deployment.daemons[name] = await asyncio.to_thread(start_node, name, deployment.nodes[name].url, url)
