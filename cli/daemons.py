@@ -15,8 +15,14 @@ from typing import Any, TypeVar
 import click
 
 from adapters.backoff import Backoff
+from adapters.redis.leadercontrol import LeaderControl
+from cli.logs import daemon_logger
+from gamecast.client.configuration import Limits
 from launcher.ending import INFRASTRUCTURE, INTERRUPTED
+from sequencing.errands import Seen
 from sequencing.errors import GamecastError
+
+logger, leading = daemon_logger("waiting"), daemon_logger("leader")
 
 T = TypeVar("T")
 
@@ -30,6 +36,32 @@ overlaps_option = click.option(
     metavar="FILE",
     help="Declare expected overlaps, rows of region,neighbour: joining a neighbour then takes no new epoch.",
 )
+
+_OF_LEADERS = (
+    click.option(
+        "--retention-events",
+        type=click.IntRange(min=1),
+        default=Limits().retention_events,
+        show_default=True,
+        help="How many events of each region its node keeps, in the plans that this candidate makes.",
+    ),
+    click.option(
+        "--resume-s",
+        type=click.FloatRange(min=0, min_open=True),
+        default=Limits().resume_s,
+        show_default=True,
+        help="Seconds that a disconnected subscriber keeps its place. If it reconnects in time, it resumes in the same "
+        "order.",
+    ),
+)
+
+
+def leading_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add what a leader candidate decides for the network."""
+    for option in reversed(_OF_LEADERS):
+        command = option(command)
+    return command
+
 
 wait_option = click.option(
     "--wait-s",
@@ -55,7 +87,7 @@ async def once_there(begin: Callable[[], Awaitable[T]], *, wait_s: float, stop: 
             if not error.retriable or left_s <= 0:
                 raise
             if not backoff.failures:
-                click.echo(f"{error} Trying again for {wait_s:g} s.", err=True)
+                logger.warning("%s Trying again for %g s.", error, wait_s)
             with suppress(TimeoutError):
                 await asyncio.wait_for(stop.wait(), min(backoff.next_s(), left_s))
     return None
@@ -115,3 +147,27 @@ class Stop(asyncio.Event):
         print(f"gamecast: the work did not stop within {after_s:g} s; exiting now", file=sys.stderr)
         sys.stderr.flush()
         os._exit(INTERRUPTED if self.interrupted else INFRASTRUCTURE)
+
+
+class TellingControl(LeaderControl):
+    """Logs when the candidate that uses it begins and ceases to lead."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url)
+        self._leads = False
+
+    async def look(self, token: str, lease_ms: int) -> Seen | None:
+        """See `Control.look`."""
+        seen = await super().look(token, lease_ms)
+        self._tell(seen is not None)
+        return seen
+
+    async def resign(self, token: str) -> None:
+        """See `Control.resign`."""
+        await super().resign(token)
+        self._tell(False)
+
+    def _tell(self, leads: bool) -> None:
+        if leads != self._leads:
+            self._leads = leads
+            leading.info("leads" if leads else "leads no more")

@@ -13,7 +13,7 @@ import orjson
 from rich.console import Console
 from rich.text import Text
 
-from adapters.redis.access import AccessState, access, leftovers, locked_out
+from adapters.redis.access import AccessState, Refused, access, leftovers, locked_out, refused_lately
 from adapters.redis.control import SOLE_NODE
 from adapters.redis.examination import Examination, Finding, Level
 from adapters.redis.findings import judge, under_way
@@ -25,6 +25,8 @@ from gamecast.errors import GamecastError, UnsupportedServer
 from launcher.ending import INFRASTRUCTURE
 
 LOOK_AGAIN_S = 1.0
+ANSWER_S_MAX = 1.0
+"""A server that takes longer to say one thing hangs, for who waits for the doctor."""
 LOOKS_MAX = 10
 """How often a network is read again if its plan changes meanwhile."""
 
@@ -92,7 +94,7 @@ async def findings_of(url: str) -> list[Finding]:
         return [Finding("problem", "control", str(error), "run Redis 6.2 or later there")]
     second = first
     if under_way(first):
-        await asyncio.sleep(LOOK_AGAIN_S)
+        await asyncio.sleep(max(0.0, LOOK_AGAIN_S - first.waited_s))
         second = await _look(url)
     there = [node for node in second.nodes if node.server is not None]
     accesses = {SOLE_NODE: await access(url)}
@@ -103,6 +105,11 @@ async def findings_of(url: str) -> list[Finding]:
         refusing = [each async for each in locked_out(at)]
         if refusing and refusing not in out.values():
             out[name] = refusing
+    refused: dict[str, tuple[Refused, ...]] = {}
+    for name, at in {SOLE_NODE: url, **{node.name: node.url for node in there}}.items():
+        told = await refused_lately(at)
+        if told and told not in refused.values():
+            refused[name] = told
     for node in there:
         try:
             may = await access(node.url, node.name)
@@ -112,12 +119,12 @@ async def findings_of(url: str) -> list[Finding]:
         except GamecastError as error:
             accesses[node.name] = AccessState(None, f"it disconnected: {error}")
     at_ms = time.time_ns() // 1_000_000
-    return list(judge(Examination(first, second, LOOK_AGAIN_S, accesses, left, out, at_ms)))
+    return list(judge(Examination(first, second, LOOK_AGAIN_S, accesses, left, out, refused, at_ms)))
 
 
 async def _look(url: str) -> NetworkState:
     """Return a read during which no newer plan was published, or else the last read."""
     looks = 0
-    while (state := await survey(url, regions=True)).has_moved and looks < LOOKS_MAX:
+    while (state := await survey(url, regions=True, answer_s_max=ANSWER_S_MAX)).has_moved and looks < LOOKS_MAX:
         looks += 1
     return state

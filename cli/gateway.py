@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import signal
 import sys
@@ -13,10 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 import click
-import orjson
 
 from adapters.urls import redacted
 from cli.daemons import END_S_MAX, Stop, run_until_stopped
+from cli.logs import LogFormat, daemon_logger, log_as, log_option
 from cli.outfiles import writing
 from gamecast.client.configuration import WhenBehind
 from gamecast.client.networks import require_reachable
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
     from gateway.tls import TlsFiles
     from gateway.tokens import KeySource
 
-logger = logging.getLogger("gamecast.gateway")
+logger = daemon_logger("gateway")
 
 
 @click.command()
@@ -120,6 +119,7 @@ logger = logging.getLogger("gamecast.gateway")
     help="How to decide requests while the backend does not answer a hook.",
 )
 @click.option("--trace", is_flag=True, help="Send OpenTelemetry traces. Its own environment variables configure it.")
+@log_option
 def gateway(
     url: str,
     *,
@@ -140,6 +140,7 @@ def gateway(
     hook_publish: str | None,
     hook_secret: Path | None,
     hooks_when_down: WhenDown,
+    log_format: LogFormat,
     **options: Any,
 ) -> None:
     """Serve a network by WebSocket and HTTP: see docs/gateway.md.
@@ -161,9 +162,7 @@ def gateway(
         raise UsageError("TLS needs both --tls-certificate and --tls-key")
     if client_ca is not None and tls_certificate is None:
         raise UsageError("--client-ca needs TLS: also give --tls-certificate and --tls-key")
-    handler = logging.StreamHandler()
-    handler.setFormatter(JsonLines())
-    logging.basicConfig(handlers=[handler])
+    log_as(log_format)
     if keys is not None and "://" not in keys:
         _warn_of_readers(Path(keys))
     from gateway.settings import GatewaySettings, parse_address, parse_limits, parse_networks
@@ -225,9 +224,9 @@ async def _run(
             extensions=extensions(watch_url or url, trace=trace),
         )
         async with serving(application, tls) as where, _reloading(stop, guard, tls):
-            click.echo(f"the gateway of {redacted(url)} listens at {where}", err=True)
+            logger.info("the gateway of %s listens at %s", redacted(url), where)
             if not guard.asks_for_tokens:
-                click.echo("it has no keys: it accepts every client on this machine, and no other", err=True)
+                logger.warning("it has no keys: it accepts every client on this machine, and no other")
             collect_rarely()
             await stop.wait()
 
@@ -277,7 +276,7 @@ async def _reload(guard: Guard, tls: TlsFiles | None) -> None:
             reloaded.append("keys")
         else:
             logger.error("reload-failed what=keys: %s. The gateway keeps the previous ones", guard.keys_error)
-    click.echo(f"reloaded after SIGHUP: {', '.join(reloaded) or 'nothing'}", err=True)
+    logger.info("reloaded after SIGHUP: %s", ", ".join(reloaded) or "nothing")
 
 
 def _has_terminal() -> bool:
@@ -298,10 +297,10 @@ async def _key_source(keys: str) -> KeySource:
     published = KeyUrl(keys)
     await published.refresh()
     if not published.has_come:
-        click.echo(
-            f"warning: cannot read the keys of {redacted(keys)}: {published.error}. The gateway retries every 2 s, and "
-            "refuses all tokens until then",
-            err=True,
+        logger.warning(
+            "cannot read the keys of %s: %s. The gateway retries every 2 s, and refuses all tokens until then",
+            redacted(keys),
+            published.error,
         )
     return published
 
@@ -325,7 +324,7 @@ def _hook_settings(
         )
     settings = HookSettings(urls=given, secret=read_hook_secret(secret), when_down=when_down)
     if secret.stat().st_mode & 0o004:
-        click.echo(f"warning: every user of this machine can read {secret}, and sign hook calls: chmod 600", err=True)
+        logger.warning("every user of this machine can read %s, and sign hook calls: chmod 600", secret)
     return settings
 
 
@@ -334,25 +333,13 @@ def _warn_of_readers(keys: Path) -> None:
     from gateway.tokens import Keys
 
     if Keys.read(keys).signing and keys.stat().st_mode & 0o044:
-        click.echo(f"warning: other users of this machine can read {keys}, and sign tokens: chmod 600", err=True)
+        logger.warning("other users of this machine can read %s, and sign tokens: chmod 600", keys)
 
 
 def _warn_of_tls_key_readers(key: Path) -> None:
     """Print a warning if every user of this machine can read the certificate's private key."""
     if key.stat().st_mode & 0o004:
-        click.echo(f"warning: every user of this machine can read the TLS key {key}: chmod 640, or 600", err=True)
-
-
-class JsonLines(logging.Formatter):
-    """Formats each record as one line of JSON, including the traceback."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        """See `logging.Formatter`."""
-        line = {"at": self.formatTime(record), "logger": record.name, "level": record.levelname}
-        line["message"] = record.getMessage()
-        if record.exc_info:
-            line["traceback"] = self.formatException(record.exc_info)
-        return orjson.dumps(line, default=str).decode()
+        logger.warning("every user of this machine can read the TLS key %s: chmod 640, or 600", key)
 
 
 def _audit_stream(audit: Path | None, stack: ExitStack) -> Any:

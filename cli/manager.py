@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
-import logging
 from pathlib import Path
 from typing import get_args
 
 import click
 
 from adapters.planning import planner_over  # noqa: F401 - imports scipy now, so that no plan waits for it
-from adapters.redis.leadercontrol import LeaderControl
 from adapters.redis.network import RedisNetwork
 from adapters.urls import redacted
-from cli.daemons import Stop, once_there, overlaps_option, run_until_stopped, wait_option
-from gamecast.client.configuration import Limits
+from cli.daemons import (
+    Stop,
+    TellingControl,
+    leading_options,
+    once_there,
+    overlaps_option,
+    run_until_stopped,
+    wait_option,
+)
+from cli.logs import LogFormat, daemon_logger, log_as, log_option
 from gamecast.client.networks import require_reachable
 from placement.planning.reading import read_overlaps
-from sequencing.errands import Seen
 from sequencing.plan import Ordering
 from sequencing.record import Pair
 
-logger = logging.getLogger("gamecast.manager.daemon")
+logger = daemon_logger("manager")
 
 
 @click.command()
@@ -32,23 +37,10 @@ logger = logging.getLogger("gamecast.manager.daemon")
     show_default=True,
     help="The order that plans guarantee, if the network has none yet: see `gamecast plan`.",
 )
-@click.option(
-    "--retention-events",
-    type=click.IntRange(min=1),
-    default=Limits().retention_events,
-    show_default=True,
-    help="How many events of each region its node keeps, in the plans that this candidate makes.",
-)
-@click.option(
-    "--resume-s",
-    type=click.FloatRange(min=0, min_open=True),
-    default=Limits().resume_s,
-    show_default=True,
-    help="Seconds that a disconnected subscriber keeps its place. If it reconnects in time, it resumes in the same "
-    "order.",
-)
+@leading_options
 @overlaps_option
 @wait_option
+@log_option
 def manager(
     control_url: str,
     *,
@@ -57,6 +49,7 @@ def manager(
     resume_s: float,
     overlaps_file: Path | None,
     wait_s: float,
+    log_format: LogFormat,
 ) -> None:
     """Run a leader candidate: the leader plans the network.
 
@@ -73,8 +66,7 @@ def manager(
     Example:
       gamecast manager --control redis://10.0.0.1
     """
-    logging.basicConfig(format="%(asctime)s %(message)s")
-    logger.setLevel(logging.INFO)
+    log_as(log_format)
     overlaps = read_overlaps(overlaps_file) if overlaps_file is not None else frozenset[Pair]()
     require_reachable(control_url)
     network = RedisNetwork(control_url, ordering=ordering, retention_events=retention_events, resume_s=resume_s)
@@ -90,32 +82,8 @@ async def _run(network: RedisNetwork, overlaps: frozenset[Pair], wait_s: float, 
         await once_there(begin, wait_s=wait_s, stop=stop)
         if stop.is_set():
             return
-        network.stand(_TellingControl(network.url))
+        network.stand(TellingControl(network.url))
         logger.info("is a leader candidate at %s", redacted(network.url))
         await stop.wait()
     finally:
         await network.close()
-
-
-class _TellingControl(LeaderControl):
-    """Logs when the manager that uses it begins and ceases to lead."""
-
-    def __init__(self, url: str) -> None:
-        super().__init__(url)
-        self._leads = False
-
-    async def look(self, token: str, lease_ms: int) -> Seen | None:
-        """See `Control.look`."""
-        seen = await super().look(token, lease_ms)
-        self._tell(seen is not None)
-        return seen
-
-    async def resign(self, token: str) -> None:
-        """See `Control.resign`."""
-        await super().resign(token)
-        self._tell(False)
-
-    def _tell(self, leads: bool) -> None:
-        if leads != self._leads:
-            self._leads = leads
-            logger.info("leads" if leads else "leads no more")

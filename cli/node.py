@@ -16,10 +16,13 @@ from adapters.redis.running import empty
 from adapters.redis.survey import survey
 from adapters.urls import Durability, OwnOptions, as_user_of, own_options, redacted, stored_for_all, with_own_options
 from adapters.wording import counted
-from cli.daemons import Stop, once_there, run_until_stopped, wait_option
+from cli.daemons import Stop, TellingControl, leading_options, once_there, run_until_stopped, wait_option
+from cli.logs import LogFormat, daemon_logger, log_as, log_option
 from gamecast.client.networks import require_reachable
 from gamecast.errors import OtherSideError, UnknownScheme, Unreachable, UsageError
-from sequencing.extras import require
+from sequencing.extras import first_missing, require
+
+logger = daemon_logger("node")
 
 RETIRES_MAX = 10
 """How often the regions of a retired node are looked for: some may be placed while others move."""
@@ -28,7 +31,7 @@ REGISTERED_S = 1.0
 """How often to look whether the control Redis still has the node."""
 
 UNREAD = (
-    "{name}: this user may not read whether its Redis syncs each write, so the node counts as one that may lose data; "
+    "%s: this user may not read whether its Redis syncs each write, so the node counts as one that may lose data; "
     "say --keeps-all if it has appendfsync always"
 )
 
@@ -64,7 +67,16 @@ UNREAD = (
     metavar="SECONDS",
     help="After so long without an answer, move the regions of this node to other nodes: see below.  [default: never]",
 )
+@click.option(
+    "--lead/--no-lead",
+    "leads",
+    default=None,
+    help="Whether to be a leader candidate, too, so that the network needs no `gamecast manager`.  [default: where the "
+    "planner is installed]",
+)
+@leading_options
 @wait_option
+@log_option
 @click.pass_context
 def node(
     context: click.Context,
@@ -76,7 +88,11 @@ def node(
     replicas: int,
     durability: Durability | None,
     give_up_s: float | None,
+    leads: bool | None,
+    retention_events: int,
+    resume_s: float,
     wait_s: float,
+    log_format: LogFormat,
 ) -> None:
     """Register a sequencing node, and carry its frames onward; or retire one.
 
@@ -95,6 +111,9 @@ def node(
     With --replicas K, a receipt is given, and an event delivered, when K replicas have it, too (the URL is stored with
     the option ?replicas=K). Count all replicas: then one that takes over lacks nothing, and the node counts as one that
     keeps all. With fewer, any failover may lose what was acknowledged. While fewer are there, nothing is acknowledged.
+
+    One of the network's leader candidates plans: where the planner is installed, this command is one. Give all
+    candidates the same --retention-events and --resume-s.
 
     With --give-up-s, a node that does not answer the leader for so long is given up: its regions begin a new epoch at
     other nodes, and what only it had becomes a gap (the URL is stored with the option ?give_up_s=SECONDS). When its
@@ -121,8 +140,13 @@ def node(
     redis_url = with_own_options(redis_url, wanted)
     if replicas:
         may_lose = bool(may_lose)
-    of = name, redis_url, control_url
-    run_until_stopped(lambda stop: _run(*of, may_lose, wait_s, stop))
+    log_as(log_format)
+    missing = first_missing("planner", "gamecast node --lead")
+    if leads and missing is not None:
+        raise missing
+    network = RedisNetwork(control_url, ordering="acyclic", retention_events=retention_events, resume_s=resume_s)
+    of, is_candidate = (name, redis_url), missing is None and leads is not False
+    run_until_stopped(lambda stop: _run(*of, network, may_lose, is_candidate, wait_s, stop))
 
 
 @node.command()
@@ -176,11 +200,18 @@ async def _retire(name: str, url: str) -> None:
     click.echo(f"{name} is retired: no region is there any more, and its Redis may be stopped", err=True)
 
 
-async def _run(name: str, redis_url: str, control_url: str, may_lose: bool | None, wait_s: float, stop: Stop) -> None:
-    reached_url = as_user_of(redis_url, control_url)
-    stored_url = stored_for_all(redis_url, control_url)
+async def _run(
+    name: str,
+    redis_url: str,
+    network: RedisNetwork,
+    may_lose: bool | None,
+    is_candidate: bool,
+    wait_s: float,
+    stop: Stop,
+) -> None:
+    reached_url = as_user_of(redis_url, network.url)
+    stored_url = stored_for_all(redis_url, network.url)
     server = ServerProbe(reached_url, name)
-    network = RedisNetwork(control_url, ordering="acyclic", retention_events=1)
     loses = may_lose
 
     async def register() -> None:
@@ -191,7 +222,7 @@ async def _run(name: str, redis_url: str, control_url: str, may_lose: bool | Non
         await network.open()
         loses = not described.keeps_all if may_lose is None else may_lose
         if may_lose is None and described.append_only and described.appendfsync is None:
-            click.echo(UNREAD.format(name=name), err=True)
+            logger.warning(UNREAD, name)
         await network.register_node(name, stored_url, may_lose=loses)
 
     relays: RedisRelays | None = None
@@ -200,10 +231,12 @@ async def _run(name: str, redis_url: str, control_url: str, may_lose: bool | Non
         if stop.is_set():
             return
         await server.close()
-        relays = RedisRelays(control_url, frozenset({name}))
+        relays = RedisRelays(network.url, frozenset({name}))
         relays.start()
+        if is_candidate:
+            network.stand(TellingControl(network.url))
         counts = "; it counts as one that may lose data in a restart" if loses else ""
-        click.echo(f"node {name} at {redacted(redis_url)} is registered and relays{counts}", err=True)
+        logger.info("node %s at %s is registered and relays%s", name, redacted(redis_url), counts)
         await _stay_registered(name, stored_url, network, may_lose=bool(loses), stop=stop)
     finally:
         if relays is not None:
@@ -220,7 +253,7 @@ async def _stay_until_empty(name: str, network: RedisNetwork, stop: Stop) -> Non
             with suppress(Unreachable, OtherSideError):
                 plan, ending = await control.latest_plan(), await control.ending()
                 if not ending and (plan is None or name not in plan.visits):
-                    click.echo(f"node {name} was retired, and no region is there any more", err=True)
+                    logger.info("node %s was retired, and no region is there any more", name)
                     return
             with suppress(TimeoutError):
                 await asyncio.wait_for(stop.wait(), REGISTERED_S)
@@ -242,6 +275,6 @@ async def _stay_registered(name: str, url: str, network: RedisNetwork, *, may_lo
                         await _stay_until_empty(name, network, stop)
                         return
                     await control.register_node(name, url, may_lose=may_lose)
-                    click.echo(f"node {name} is registered again: the control Redis came back without it", err=True)
+                    logger.warning("node %s is registered again: the control Redis came back without it", name)
     finally:
         await control.close()

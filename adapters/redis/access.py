@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -16,6 +17,11 @@ from sequencing.errors import AuthenticationFailed, GamecastError, NotAllowed
 from sequencing.keyspace import NodeKeys
 
 REPLICA_S_MAX = 1.0
+ACL_LOG_MAX, LATELY_S = 128, 60.0
+"""How many refusals are read, and how old they may be."""
+READING = "xread", "xrange", "xrevrange", "subscribe", "hget", "hmget"
+"""Commands without which nobody can read."""
+_ADDRESS = re.compile(r"(?:^| )addr=(\S+?)(?::\d+)?(?: |$)")
 SCAN_CALLS_MAX = 200
 NO_END = -1
 SCAN_KEYS_A_CALL = 1000
@@ -93,6 +99,43 @@ async def locked_out(url: str) -> AsyncIterator[tuple[str, str]]:
             continue
         finally:
             await connection.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """What a server refused lately. ``what``: a command, key or channel, empty for a login."""
+
+    user: str
+    what: str
+    times: int
+    addresses: tuple[str, ...]
+
+
+async def refused_lately(url: str) -> tuple[Refused, ...]:
+    """Return who was refused by a server in the last `LATELY_S`, by user and what; none if this user may not ask.
+
+    Raises as `survey` does.
+    """
+    server = ServerProbe(url, SOLE_NODE)
+    try:
+        told = await server.ask("ACL", "LOG", ACL_LOG_MAX)
+    finally:
+        await server.close()
+    found: dict[tuple[str, str], list[tuple[int, str]]] = {}
+    for entry in told or ():
+        fields = {text(name): each for name, each in zip(entry[::2], entry[1::2], strict=False)}
+        reason, of = text(fields.get("reason", b"")), text(fields.get("object", b""))
+        if float(text(fields.get("age-seconds", b"inf"))) > LATELY_S:
+            continue
+        if reason == "command" and of not in READING:  # gamecast itself tries what only some users may do
+            continue
+        address = _ADDRESS.search(text(fields.get("client-info", b"")))
+        place = text(fields.get("username", b"")), "" if reason == "auth" else of
+        found.setdefault(place, []).append((int(fields.get("count", 1)), address[1] if address else ""))
+    return tuple(
+        Refused(*place, sum(times for times, _ in each), tuple(dict.fromkeys(at for _, at in each if at)))
+        for place, each in found.items()
+    )
 
 
 async def access(url: str, node: str | None = None) -> AccessState:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from adapters.redis.access import AccessState, LeftoverState
+from adapters.redis.access import AccessState, LeftoverState, Refused
 from adapters.redis.networkstate import NetworkState
 
 Level = Literal["ok", "warning", "problem"]
@@ -37,5 +37,7 @@ class Examination:
     leftovers: Mapping[str, LeftoverState] = field(default_factory=dict)
     locked_out: Mapping[str, Sequence[tuple[str, str]]] = field(default_factory=dict)
     """By the name of a node, or ``control``: replicas that do not let this user in, and what they say."""
+    refused: Mapping[str, Sequence[Refused]] = field(default_factory=dict)
+    """By the name of a node, or ``control``: who was refused there lately."""
     at_ms: int = 0
     """When the second one was made, in ms since 1970; 0 if that is not to be judged by."""

@@ -9,7 +9,14 @@ from adapters.redis.controlkeys import ControlKeys
 from adapters.redis.examination import Examination, Finding
 from adapters.redis.networkstate import NetworkState, NodeState, RegionState
 from adapters.redis.probe import ServerState
-from adapters.redis.serverfindings import access_findings, replica_findings, server_findings, size_text, unread_findings
+from adapters.redis.serverfindings import (
+    access_findings,
+    refused_findings,
+    replica_findings,
+    server_findings,
+    size_text,
+    unread_findings,
+)
 from adapters.wording import counted, installed_plan, named, natural
 from sequencing.node import TRIM_EVERY_EVENTS
 from sequencing.plan import GIVEN_UP, Plan
@@ -46,6 +53,8 @@ def judge(examined: Examination) -> Iterator[Finding]:
         yield access_findings(name, may)
     for name, replicas in examined.locked_out.items():
         yield replica_findings(name, replicas)
+    for name, refused in examined.refused.items():
+        yield from refused_findings(name, refused)
     yield from _leading(examined)
     yield from _changing(examined)
     yield from unread_findings("control", network.unread)

@@ -52,7 +52,7 @@ class NodeState:
     has_lost: bool = False
     """Whether it was found to have lost acknowledged events, although it is registered to keep all."""
     is_carried: bool | None = None
-    """Whether somebody carries the links that leave it (`gamecast node`); None if that cannot be read, or no link does."""
+    """Whether somebody carries the links that leave it (`gamecast node`); None: no link does, or it is unknown."""
     accepted: int | None = None
     """How many frames it has accepted from other nodes, None if that cannot be read."""
     read_at_s: float | None = None

@@ -6,10 +6,11 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 
-from adapters.redis.access import AccessState
+from adapters.redis.access import AccessState, Refused
 from adapters.redis.examination import Finding
 from adapters.redis.probe import ServerState
 from adapters.redis.refusals import BECAUSE
+from adapters.wording import counted, named
 
 CLOCK_MS_MAX = 100.0
 MEMORY_WARNING, MEMORY_PROBLEM = 0.8, 0.95
@@ -193,6 +194,24 @@ def replica_findings(name: str, refusing: Sequence[tuple[str, str]]) -> Finding:
     return Finding(
         "problem", name, seen, "Redis does not replicate users: gamecast users create URL… --file users.json"
     )
+
+
+def refused_findings(name: str, refused: Sequence[Refused]) -> Iterator[Finding]:
+    """Yield who is locked out: by a password that is not valid any more, or by a right that is lacking."""
+    for each in refused:
+        where = f" from {named(each.addresses)}" if each.addresses else ""
+        if each.what:
+            seen = f"user {each.user} was refused {each.what} in the last minute, {counted(each.times, 'time')}{where}"
+            advice = "gamecast users load, if it is a user of gamecast's; else see ACL GETUSER"
+        else:
+            seen = (
+                f"{counted(each.times, 'login')} as {each.user} failed in the last minute{where}: they are locked out"
+            )
+            advice = (
+                "their password is not valid, perhaps because --drop-old came too early: start them with the URL that "
+                "gamecast users create URL… --file users.json prints"
+            )
+        yield Finding("warning" if each.what else "problem", name, seen, advice)
 
 
 def unread_findings(name: str, unread: Sequence[str]) -> Iterator[Finding]:

@@ -33,15 +33,18 @@ from sequencing.plan import Plan
 from sequencing.record import Interest, Record
 
 
-async def survey(url: str, *, regions: bool = False, node_answer_s_max: float | None = None) -> NetworkState:
+async def survey(
+    url: str, *, regions: bool = False, node_answer_s_max: float | None = None, answer_s_max: float | None = None
+) -> NetworkState:
     """Return the state of a control Redis's network; ``regions``: including the content of each region's stream.
 
-    ``node_answer_s_max``: the time limit for one reply of a node; None for `ANSWER_S_MAX` of `adapters.redis.probe`.
+    ``node_answer_s_max``, ``answer_s_max``: the time limits for one reply of a node, and of any server; None for
+    `ANSWER_S_MAX` of `adapters.redis.probe`.
 
     Raises `UnknownScheme` for an invalid Redis URL, `NetworkError` or `OtherSideError` if the control Redis does not
     answer. All other errors are reported in the result.
     """
-    control = ServerProbe(url, SOLE_NODE)
+    control = ServerProbe(url, SOLE_NODE, answer_s_max)
     asked: dict[str, ServerProbe] = {}
     try:
         described = await control.describe()
@@ -70,7 +73,7 @@ async def survey(url: str, *, regions: bool = False, node_answer_s_max: float | 
             )
             for name in names
         )
-        reader = NodeReader(plan, asked, node_answer_s_max)
+        reader = NodeReader(plan, asked, node_answer_s_max or answer_s_max)
         nodes = await asyncio.gather(*map(reader.read, unseen))
         time_waited_s = waited_s(nodes)
         interests = await _interests(control)

@@ -151,7 +151,7 @@ ROLES: dict[str, tuple[str, ...]] = {
     # Makes the plans and installs them; registers nodes.
     "manager": (
         *(*_CONNECTING, *_calling(*FUNCTIONS), *_READING, *_PUSHING, *_PUSHED, "~gamecast:*"),
-        *("+hlen", "+pttl", "+xinfo|stream", "+memory|usage", "+type", _UPDATES),
+        *("+hlen", "+pttl", "+xinfo|stream", "+memory|usage", "+type", "+acl|log", _UPDATES),
         *("+hincrby", "+hset", "+hdel", "+zadd", "+zrem", "+sadd", "+xadd", "+xtrim"),
         *(
             "+get",
@@ -166,6 +166,7 @@ ROLES: dict[str, tuple[str, ...]] = {
             "+hscan",
             "+hsetnx",
             "+smembers",
+            "+sismember",
             "+scard",
             "+srem",
         ),

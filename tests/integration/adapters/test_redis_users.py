@@ -21,6 +21,7 @@ from adapters.embedded.server import EmbeddedServer
 from adapters.redis.connection import RedisConnection, Script
 from adapters.redis.control import CONTROL
 from adapters.redis.controlkeys import ControlKeys
+from adapters.redis.examination import Finding
 from adapters.redis.leadercontrol import LEADING, LeaderControl
 from adapters.redis.network import RedisNetwork
 from adapters.redis.node import INSTALL, RedisNode
@@ -439,3 +440,20 @@ async def test_a_step_that_a_publisher_wrote_blocks_no_server(secured: EmbeddedN
                     await cast.publish("a", 2)
             client.hset(key, field, written)
         await cast.publish("a", 3)
+
+
+async def test_doctor_says_who_is_locked_out(secured: EmbeddedNetwork) -> None:
+    def problems(found: list[Finding]) -> list[Finding]:
+        return [each for each in found if each.level == "problem"]
+
+    url = secured.url_of("manager")
+    async with gamecast.connect(secured.url_of("subscriber"), name="s") as client:
+        await client.subscribe("a")
+    assert not problems(await findings_of(url))
+    wrong = secured.users["subscriber"].url(plain(secured.url)).replace(secured.users["subscriber"].password, "old")
+    with pytest.raises(AuthenticationFailed):
+        await gamecast.connect(wrong, name="late").open()
+    found = problems(await findings_of(url))
+    assert [each.subject for each in found] == ["control"]
+    assert "as subscriber failed in the last minute from 127.0.0.1" in found[0].seen
+    assert "gamecast users create" in found[0].advice

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cli.gateway import JsonLines
+from cli.logs import JsonLines
 from gamecast.event import Event
 from gateway.audit import AuditLog
 from gateway.eventmessages import encode_event
