@@ -207,7 +207,7 @@ class Relays:
         self._open_relay = open_relay
         self._sources = sources
         self._first_epoch = 0
-        """Of the network that is followed: in another one, all links begin anew."""
+        """Of the network that is followed: another one has other links."""
         self._running: dict[LinkEnds, tuple[RelayTask, asyncio.Task[None]]] = {}
         self._ending: list[asyncio.Task[None]] = []
 

@@ -16,7 +16,7 @@ from rich.progress import Progress as ProgressBar
 from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from cli.outfiles import writing
-from cli.plan_running import Wanted, plan_running
+from cli.plan_running import Wanted, apply_reviewed, plan_running
 from gamecast.errors import InvalidInput
 from launcher.ending import BROKEN
 from sequencing.names import check_node_name
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 NODES_DEFAULT = 3
 FRONTIER_NODES_DEFAULT = 64
 SECONDS_DEFAULT = 5.0
+MADE_NOW = ""
+"""What --apply has without a file."""
 EFFORTS = "quick", "normal", "thorough"
 """`placement.placing.EFFORTS`, without importing scipy before it is needed."""
 
@@ -78,7 +80,14 @@ def _capacity(_: click.Context, __: click.Parameter, value: str | None) -> float
     metavar="URL",
     help="Plan better places for the regions of this running network, instead of MEMBERSHIP: see above.",
 )
-@click.option("--apply", is_flag=True, help="With --from: have the network go over to the plan, and measure it again.")
+@click.option(
+    "--apply",
+    is_flag=False,
+    flag_value=MADE_NOW,
+    metavar="[FILE]",
+    help="With --from: have the network go over to the plan, and measure it again; with FILE to the one that was "
+    "reviewed, which --out wrote, or say what has changed since.",
+)
 @click.option(
     "--seconds",
     type=click.FloatRange(0.5, 600.0),
@@ -177,7 +186,7 @@ def plan(
     *,
     world: str | None,
     url: str | None,
-    apply: bool,
+    apply: str | None,
     seconds: float | None,
     nodes: int | None,
     named: Sequence[str],
@@ -216,7 +225,8 @@ def plan(
     With --from URL, the members are those of a running network. Its leader plans one component at a time, without
     knowing which regions are busy. This measures that, and says which regions would be better off elsewhere: so that an
     event passes fewer nodes, and no node carries more than its share; with --topology and --node-hosts, so that events
-    arrive sooner. It moves only what is worth a move. With --apply, the network goes over to it, while it runs.
+    arrive sooner. It moves only what is worth a move. With --apply, the network goes over to it, while it runs; with
+    --out FILE, and later --apply FILE, to what was reviewed.
 
     Exit status: 0 if the plan satisfies the conditions C1 to C4 and keeps --capacity, 1 if not, or if the leader
     refused a part of it, 2 for malformed or empty input, 3 if the network is unavailable.
@@ -249,7 +259,7 @@ def plan(
         raise click.UsageError("--frontier names its nodes itself: give --nodes N instead of --node NAME")
     if seconds is not None and math.isnan(seconds):
         raise click.BadParameter("nan is not a time", param_hint="--seconds")
-    if url is None and (apply or seconds is not None):
+    if url is None and (apply is not None or seconds is not None):
         raise click.UsageError("--apply and --seconds need --from URL")
     if picture is not None:
         require_drawable(picture)
@@ -275,7 +285,16 @@ def plan(
             ground = Ground(network, read_hosts(node_hosts, of="node"), standing)
         measured = _recorded_rates(rates_from) if rates_from is not None else {}
         measured |= read_rates(rates) if rates is not None else {}
-        wanted_of = Wanted(url, seconds or SECONDS_DEFAULT, apply, measured, capacity, ground, effort, out, as_json)
+        if apply not in (None, MADE_NOW):
+            if out is not None or as_json or topology is not None:
+                raise click.UsageError("--apply FILE carries a plan out as it is: it goes with --from URL alone")
+            with _progress() as (show, _):
+                apply_reviewed(context, url, Path(str(apply)), show)
+            return
+        is_applied = apply is not None
+        wanted_of = Wanted(
+            url, seconds or SECONDS_DEFAULT, is_applied, measured, capacity, ground, effort, out, as_json
+        )
         with _progress() as (show, _):
             plan_running(context, wanted_of, show)
         return

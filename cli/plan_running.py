@@ -14,11 +14,11 @@ import orjson
 from rich.console import Console
 from rich.table import Table
 
-from adapters.wording import natural
+from adapters.wording import named, natural
 from cli.outfiles import writing
 from cli.reporting import counted, printable
 from gamecast.client.networks import require_reachable
-from gamecast.errors import NoLeader, NotAllowed, OtherSideError, PlanError
+from gamecast.errors import NoLeader, NotAllowed, OtherSideError, PlanError, UsageError
 from launcher.ending import BROKEN
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def plan_running(context: click.Context, wanted: Wanted, show: Show) -> None:
     outcome = asyncio.run(_found(wanted, show))
     if wanted.out is not None:
         with writing(f"--out {wanted.out}"):
-            wanted.out.write_bytes(outcome.better.after.to_json())
+            wanted.out.write_bytes(_reviewable(outcome))
     if wanted.as_json:
         click.echo(orjson.dumps(_document(outcome), option=orjson.OPT_INDENT_2))
     else:
@@ -119,6 +119,73 @@ async def _found(wanted: Wanted, show: Show) -> Found:
     outcome.measured = after.standing(now.plan)
     outcome.delays_ms += _delays_ms(after, now.plan)
     return outcome
+
+
+def _reviewable(outcome: Found) -> bytes:
+    """Return the plan, with how to go over to it, and what it was made for."""
+    document = outcome.better.after.to_document() | {
+        "moves": [move.to_document() for move in outcome.better.moves],
+        "before": {region: list(path) for region, path in outcome.running.plan.paths.items()},
+    }
+    return orjson.dumps(document, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
+
+
+def apply_reviewed(context: click.Context, url: str, file: Path, show: Show) -> None:
+    """Carry out ``gamecast plan --from --apply FILE``."""
+    from sequencing.plan import Plan
+
+    require_reachable(url)
+    try:
+        document = orjson.loads(file.read_bytes())
+        moves = [Plan.from_document(move) for move in document["moves"]]
+        before = {str(region): tuple(map(str, path)) for region, path in document["before"].items()}
+    except OSError as error:
+        raise UsageError(f"cannot read the plan: {error}") from error
+    except (ValueError, KeyError, TypeError, AttributeError, PlanError) as error:
+        raise UsageError(f"{file} is not a plan that `gamecast plan --from URL --out` wrote: {error!r}") from error
+    done_s, refused = asyncio.run(_apply_all(url, moves, before, show))
+    if refused:
+        click.echo(f"{len(done_s)} of {counted(len(moves), 'transition')} made; not applied: {refused}", err=True)
+        context.exit(BROKEN)
+    took = ", ".join(f"{seconds:.2f} s" for seconds in done_s)
+    click.echo(f"Applied, in {took}." if done_s else "The plan has no move: the network stays as it is.")
+
+
+async def _apply_all(
+    url: str, moves: Sequence[Plan], before: Mapping[str, tuple[str, ...]], show: Show
+) -> tuple[list[float], str]:
+    """Go over to each move; return how long each took, and why not all were made."""
+    from adapters.redis.running import apply, look
+
+    running = await look(url, seconds=0.0)
+    if changed := _changed_since(running, moves, before):
+        return [], f"since the plan was made, {changed}. Make it again: gamecast plan --from URL --out FILE"
+    done_s: list[float] = []
+    for number, move in enumerate(moves, start=1):
+        show(f"transition {number} of {len(moves)}: {counted(len(move.paths), 'region')}")
+        try:
+            done_s.append(await apply(url, move))
+        except (PlanError, OtherSideError) as error:
+            if isinstance(error, (NoLeader, NotAllowed)):
+                raise
+            return done_s, str(error)
+    return done_s, ""
+
+
+def _changed_since(running: Running, moves: Sequence[Plan], before: Mapping[str, tuple[str, ...]]) -> str:
+    """Return what has changed of what is to move, as part of a sentence; empty if nothing has."""
+    now, changes = running.plan, []
+    moving = {region for move in moves for region in move.paths}
+    if any(move.first_epoch != now.first_epoch for move in moves):
+        return "another network has begun"
+    if gone := sorted(moving - now.paths.keys(), key=natural):
+        changes.append(f"{named(gone)} went")
+    if elsewhere := sorted((each for each in moving - set(gone) if now.paths[each] != before.get(each)), key=natural):
+        changes.append(f"{named(elsewhere)} moved")
+    used = {node for move in moves for path in move.paths.values() for node in path}
+    if lacking := sorted(used.difference(running.nodes), key=natural):
+        changes.append(f"{named(lacking)} does not answer, or is not registered any more")
+    return "; ".join(changes)
 
 
 def _rates(running: Running, wanted: Wanted) -> tuple[dict[str, float], int]:
@@ -204,7 +271,10 @@ def _tell(console: Console, outcome: Found, wanted: Wanted) -> None:
         one = groups if outcome.better.parts == 1 else ""
         console.print(f"{one}No move is worth its cost: the network stays as it is.", soft_wrap=True)
     elif not wanted.apply:
-        console.print("Nothing has changed. With --apply, the network goes over to it.", style="bold", soft_wrap=True)
+        later = f" Later: --apply {wanted.out}." if wanted.out is not None else ""
+        console.print(
+            f"Nothing has changed. With --apply, the network goes over to it.{later}", style="bold", soft_wrap=True
+        )
     elif outcome.refused:
         console.print(
             f"{done} of {counted(len(moves), 'transition')} made; not the next one: {outcome.refused}. Run the command "

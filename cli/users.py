@@ -49,7 +49,7 @@ def users() -> None:
     """Make and change the Redis users of a network. The users are the same on all of its servers.
 
     Give the URLs of all nodes of the network: each command also reaches their replicas and sentinels, which Redis
-    does not tell of users. Each URL needs a user who may change users: the default user, or one that you made. A
+    does not give users. Each URL needs a user who may change users: the default user, or one that you made. A
     game server connects as `subscriber` or `publisher`. A gateway connects as `gateway`, with `watcher` for its
     dashboard. Managers and nodes connect as `manager`, relays as `relay`. `operator` ends scripts and clients that
     block a server. docs/security.md says what each user could do at worst. Needs Redis 7 or later.

@@ -169,7 +169,7 @@ class Leader:
             yield from self._found(seen)
             return
         if seen.is_older:
-            yield from self._begin_anew(seen, seen.record)
+            yield from self._begin_over(seen, seen.record)
             return
         if seen.record.plan.sole:
             yield from self._tend(seen, seen.record)
@@ -284,7 +284,7 @@ class Leader:
         [(node, url)] = seen.nodes.items()
         yield Write("save", Record(sole_plan(self._ordering, node, url, self._wall_ms())))
 
-    def _begin_anew(self, seen: Seen, record: Record) -> Steps[None]:
+    def _begin_over(self, seen: Seen, record: Record) -> Steps[None]:
         """Begin another network where the control store has come back with an old copy of this one.
 
         Its next plans would have numbers that connections and nodes know as those of others. So all connections end
@@ -294,7 +294,7 @@ class Leader:
         began_ms = max(self._wall_ms(), newest + 1, record.plan.epoch + 1)
         yield Tell(
             "the control Redis has an old copy of the network (plan %d.%d; nodes know up to %d): its connections end, "
-            "and the network begins anew with epoch %d",
+            "and another network begins with epoch %d",
             (record.plan.epoch, record.plan.version, newest, began_ms),
         )
         if len(seen.nodes) > 1 or seen.may_lose:
@@ -326,7 +326,7 @@ class Leader:
             return
         runs = yield from self._ask_runs(record.plan.nodes)
         if self._is_overtaken(record):
-            yield from self._begin_anew(seen, record)
+            yield from self._begin_over(seen, record)
             return
         is_lost = node in runs and seen.doubted.get(node) == runs[node]
         is_lost = bool(self._found_empty(record.plan, {node})) or is_lost
@@ -406,7 +406,7 @@ class Leader:
             return at_once
         runs = yield from self._ask_runs(seen.nodes)
         if self._is_overtaken(record):
-            yield from self._begin_anew(seen, record)
+            yield from self._begin_over(seen, record)
             return None
         self._looked_at_nodes, self._granted = self._now_s(), 0
         self._absence.note(seen.nodes, runs, self._now_s())

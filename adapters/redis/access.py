@@ -20,7 +20,7 @@ REPLICA_S_MAX = 1.0
 ACL_LOG_MAX, LATELY_S = 128, 60.0
 """How many refusals are read, and how old they may be."""
 READING = "xread", "xrange", "xrevrange", "subscribe", "hget", "hmget"
-"""Commands without which nobody can read."""
+"""Commands that reading needs."""
 _ADDRESS = re.compile(r"(?:^| )addr=(\S+?)(?::\d+)?(?: |$)")
 SCAN_CALLS_MAX = 200
 NO_END = -1
@@ -81,7 +81,7 @@ class LeftoverState:
 async def locked_out(url: str) -> AsyncIterator[tuple[str, str]]:
     """Yield the replicas that do not let the URL's user in, and what they say; users are not replicated.
 
-    ``url``: of a server, or of a group of servers. Whom nobody answers there is left out: how many replicas are there
+    ``url``: of a server, or of a group of servers. One that does not answer is left out: how many there are
     is judged elsewhere. Raises as `survey` does.
     """
     server = ServerProbe(url, SOLE_NODE)

@@ -199,7 +199,7 @@ REPLICATING: dict[str, tuple[str, ...]] = {
         *("+role", "+info", "+client|setname", "+client|kill", "+script|kill"),
     ),
 }
-"""Users of the servers themselves, where replicas may take over. Nobody else connects as one of them."""
+"""Users of the servers themselves, where replicas may take over. No program connects as one of them."""
 
 FINDER = "finder"
 """At the sentinels: who asks for the master, and may do nothing else."""

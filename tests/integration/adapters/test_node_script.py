@@ -675,7 +675,7 @@ async def test_what_no_publisher_says_of_keys_is_refused_before_anything_is_writ
     await node.close()
 
 
-async def test_a_node_of_a_network_that_was_lost_begins_anew_in_another_one(redis_server: EmbeddedServer) -> None:
+async def test_a_node_of_a_network_that_was_lost_forgets_it_in_another_one(redis_server: EmbeddedServer) -> None:
     node, machine = RedisNode("n1", redis_server.url), Node("n1")
     nodes, paths = {"n1": "", "n2": ""}, {"a": ("n1",), "b": ("n1", "n2")}
     old, new = Plan(7, 1, "overlap", nodes, paths, ()), Plan(9, 1, "overlap", nodes, paths, (), first_epoch=8)
@@ -693,7 +693,7 @@ async def test_a_node_of_a_network_that_was_lost_begins_anew_in_another_one(redi
         assert [answer.numbers for answer in answers] == [(plan.epoch, 1)] * 2
         assert await node.link_tails(["n2"]) == {"n2": machine.link_tail("n2")} == {"n2": 1}
     with redis.Redis.from_url(redis_server.url) as client:
-        assert client.ttl(node.keys.egress(7, "a")) > 0, "it is removed when nobody can want it any more"
+        assert client.ttl(node.keys.egress(7, "a")) > 0, "it is removed when it is of no more use"
         assert client.ttl(node.keys.egress(9, "a")) == -1
     assert await node.begun(7) == frozenset()
     await node.close()

@@ -65,7 +65,7 @@ async def deployment() -> AsyncIterator[Deployment]:
 
 
 async def again(cast: Client, *regions: str) -> None:
-    """Open a connection anew, when its network was begun anew, and subscribe."""
+    """Open a connection again, when its network was begun again, and subscribe."""
     async with patience(30):
         while True:
             try:
@@ -95,7 +95,7 @@ async def until(control: str, holds: Callable[[set[str]], bool]) -> None:
             await asyncio.sleep(0.1)
 
 
-async def test_an_old_copy_of_the_control_redis_ends_all_connections_and_the_network_begins_anew(
+async def test_an_old_copy_of_the_control_redis_ends_all_connections_and_another_network_begins(
     deployment: Deployment, tmp_path: Path
 ) -> None:
     url, backup = deployment.control.url, tmp_path / "backup"
@@ -104,7 +104,7 @@ async def test_an_old_copy_of_the_control_redis_ends_all_connections_and_the_net
         await two.subscribe("b", "c")
         await one.publish("a", 1)
         await asyncio.to_thread(deployment.back_up, backup)
-        # Overlaps that nobody had: all regions around begin a new epoch, of which the copy knows nothing.
+        # New overlaps: all regions around begin a new epoch, of which the copy knows nothing.
         await one.subscribe(*REGIONS)
         await two.subscribe(*REGIONS)
         await asyncio.gather(*(cast.publish(region, 1) for cast in (one, two) for region in REGIONS))

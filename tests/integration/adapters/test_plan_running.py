@@ -250,6 +250,32 @@ async def test_regions_leave_the_redis_that_a_network_began_with_for_nodes_that_
             await asyncio.to_thread(end, node)
 
 
+async def test_what_was_reviewed_is_what_is_applied_or_it_says_what_has_changed_since(
+    servers: list[Server], tmp_path: Path
+) -> None:
+    url = servers[0].client.url
+    rates, _ = await lopsided(url, tmp_path)
+    file = tmp_path / "plan.json"
+    reviewed = await planned("--from", url, "--rates", rates, "--seconds", 0.5, "--out", file)
+    assert reviewed.exit_code == 0, reviewed.stderr
+    assert f"Later: --apply {file}" in reviewed.stdout.replace("\n", " ")
+    document = json.loads(file.read_bytes())
+    moved = {region: path for move in document["moves"] for region, path in Plan.from_document(move).paths.items()}
+    assert moved
+    applied = await planned("--from", url, "--apply", file)
+    assert (applied.exit_code, "Applied, in" in applied.stdout) == (0, True), applied.stderr
+    after = (await look(url, seconds=0.0)).plan
+    assert {region: after.paths[region] for region in moved} == moved
+    again = await planned("--from", url, "--apply", file)
+    assert again.exit_code == 1
+    assert f"since the plan was made, {min(moved)}" in again.stderr
+    assert "moved. Make it again: gamecast plan --from URL --out FILE" in again.stderr
+    assert (await look(url, seconds=0.0)).plan.paths == after.paths
+    file.write_text("{}")
+    broken = await planned("--from", url, "--apply", file)
+    assert (broken.exit_code, "is not a plan that" in broken.stderr) == (2, True)
+
+
 async def test_what_no_longer_fits_is_refused_and_leaves_the_network_as_it_was(servers: list[Server]) -> None:
     url = servers[0].client.url
     running = await look(url, seconds=0.5)

@@ -166,7 +166,7 @@ def test_one_command_sets_users_up_on_masters_replicas_and_sentinels(tmp_path: P
         [line] = [line for line in again.stdout.splitlines() if line.startswith("subscriber")]
         url = line.split()[1]
         assert "sentinel_username=finder&sentinel_password=" in url
-        # What the servers tell one another is said as their new users: they open all connections anew.
+        # What the servers tell one another is said as their new users: they open all connections again.
         master = servers.master(0)
         for server in servers.servers:
             with redis.Redis.from_url(server.url) as client:

@@ -68,7 +68,7 @@ async def test_a_node_is_retired_under_load_and_nothing_is_lost(deployment: Depl
     for one, other in zip(servers[::2], servers[1::2], strict=True):
         assert one.sequence().events == other.sequence().events
     assert "n2" not in (await plan_of(url)).visits
-    # Its daemon ends by itself, and what remains to be done is to stop its server; nobody misses it.
+    # Its daemon ends by itself, and what remains to be done is to stop its server.
     daemon = deployment.daemons.pop("n2")
     async with patience(20):
         while daemon.poll() is None:  # noqa: ASYNC110
