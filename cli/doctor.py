@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import textwrap
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict
 
 import click
@@ -17,7 +17,7 @@ from adapters.redis.access import AccessState, Refused, access, leftovers, locke
 from adapters.redis.control import SOLE_NODE
 from adapters.redis.examination import Examination, Finding, Level
 from adapters.redis.findings import judge, under_way
-from adapters.redis.networkstate import NetworkState
+from adapters.redis.networkstate import NetworkState, NodeState
 from adapters.redis.survey import survey
 from cli.reporting import counted, printable
 from gamecast.client.networks import require_reachable
@@ -25,7 +25,7 @@ from gamecast.errors import GamecastError, UnsupportedServer
 from launcher.ending import INFRASTRUCTURE
 
 LOOK_AGAIN_S = 1.0
-ANSWER_S_MAX = 1.0
+ANSWER_S_MAX = 2.0
 """A server that takes longer to say one thing hangs, for who waits for the doctor."""
 LOOKS_MAX = 10
 """How often a network is read again if its plan changes meanwhile."""
@@ -95,7 +95,7 @@ async def findings_of(url: str) -> list[Finding]:
     second = first
     if under_way(first):
         await asyncio.sleep(max(0.0, LOOK_AGAIN_S - first.waited_s))
-        second = await _look(url)
+        second = await _look(url, silent=[node for node in first.nodes if node.server is None])
     there = [node for node in second.nodes if node.server is not None]
     accesses = {SOLE_NODE: await access(url)}
     left = {}
@@ -122,9 +122,11 @@ async def findings_of(url: str) -> list[Finding]:
     return list(judge(Examination(first, second, LOOK_AGAIN_S, accesses, left, out, refused, at_ms)))
 
 
-async def _look(url: str) -> NetworkState:
+async def _look(url: str, *, silent: Collection[NodeState] = ()) -> NetworkState:
     """Return a read during which no newer plan was published, or else the last read."""
     looks = 0
-    while (state := await survey(url, regions=True, answer_s_max=ANSWER_S_MAX)).has_moved and looks < LOOKS_MAX:
+    while (
+        state := await survey(url, regions=True, answer_s_max=ANSWER_S_MAX, silent=silent)
+    ).has_moved and looks < LOOKS_MAX:
         looks += 1
     return state

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from urllib.parse import urlsplit
 
 import redis
 
+from adapters.embedded.ports import free_port
 from adapters.embedded.server import EmbeddedServer, Startable, start_all
 from adapters.urls import with_replicas
 from sequencing.errors import EmbeddedServerError
@@ -38,10 +39,16 @@ class ReplicatedServers(Startable):
         *,
         announced: Callable[[EmbeddedServer], int] | None = None,
         password: str | None = None,
+        tls: Mapping[str, str] | None = None,
+        more: Mapping[str, str] | None = None,
     ) -> None:
         """``announced``: called for each server once it runs; returns the port by which all others reach it, for
-        servers behind proxies. ``password``: of the default user of servers and sentinels, who keep further users."""
+        servers behind proxies. ``password``: of the default user of servers and sentinels, who keep further users.
+        ``tls``: settings of redis.conf with which servers and sentinels are reached by TLS, with tls-ca-cert-file
+        among them; without ``announced``. ``more``: further settings of the servers."""
         self.replicas = replicas
+        self._tls = tls
+        self._tls_ports: dict[EmbeddedServer, int] = {}
         self._password = password
         settings = {
             "appendonly": "yes",
@@ -51,6 +58,7 @@ class ReplicatedServers(Startable):
         }
         if password is not None:
             settings["masterauth"] = password
+        settings |= more or {}
         self._groups = [[self._server(settings) for _ in range(1 + replicas)] for _ in range(count)]
         self._sentinels: list[EmbeddedServer] = []
         self._announced = announced
@@ -60,10 +68,15 @@ class ReplicatedServers(Startable):
     @property
     def urls(self) -> tuple[str, ...]:
         """The URL of each group: that of its master, wherever it is."""
-        sentinels = ",".join(f"127.0.0.1:{_port(sentinel)}" for sentinel in self._sentinels)
-        user, asking = (f":{self._password}@", f"?sentinel_password={self._password}") if self._password else ("", "")
+        sentinels = ",".join(f"127.0.0.1:{self._port_of(sentinel)}" for sentinel in self._sentinels)
+        user, options = (f":{self._password}@", [f"sentinel_password={self._password}"]) if self._password else ("", [])
+        scheme = "redis"
+        if self._tls is not None:
+            scheme = "rediss"
+            options.append(f"ssl_ca_certs={self._tls['tls-ca-cert-file']}")
+        asking = f"?{'&'.join(options)}" if options else ""
         services = (
-            f"redis+sentinel://{user}{sentinels}/{_service(group)}{asking}" for group in range(len(self._groups))
+            f"{scheme}+sentinel://{user}{sentinels}/{_service(group)}{asking}" for group in range(len(self._groups))
         )
         return tuple(with_replicas(url, self.replicas) for url in services)
 
@@ -98,10 +111,7 @@ class ReplicatedServers(Startable):
                 ]
                 if self._password is not None:
                     watched.append(f"sentinel auth-pass {name} {self._password}")
-            self._sentinels = [
-                EmbeddedServer(arguments=("--sentinel",), lines=watched, password=self._password)
-                for _ in range(SENTINELS)
-            ]
+            self._sentinels = [self._sentinel(watched) for _ in range(SENTINELS)]
             start_all(self._sentinels)
             self._wait_until_ready()
         except BaseException:
@@ -161,13 +171,39 @@ class ReplicatedServers(Startable):
             return False
 
     def _server(self, settings: Mapping[str, str]) -> EmbeddedServer:
-        return EmbeddedServer(settings=settings, password=self._password, keeps_users=self._password is not None)
+        port, by_tls = self._by_tls()
+        server = EmbeddedServer(
+            settings={**settings, **by_tls}, password=self._password, keeps_users=self._password is not None
+        )
+        self._tls_ports[server] = port
+        return server
+
+    def _sentinel(self, watched: Sequence[str]) -> EmbeddedServer:
+        port, by_tls = self._by_tls()
+        # By TLS it tells others that port, and not the other one, by which it is looked after here.
+        told = {"sentinel announce-port": str(port), "sentinel announce-ip": "127.0.0.1"} if by_tls else {}
+        sentinel = EmbeddedServer(
+            arguments=("--sentinel",), lines=watched, password=self._password, settings={**by_tls, **told}
+        )
+        self._tls_ports[sentinel] = port
+        return sentinel
+
+    def _by_tls(self) -> tuple[int, Mapping[str, str]]:
+        """Return another port of a server, and the settings with which it is reached there."""
+        if self._tls is None:
+            return 0, {}
+        port = free_port()
+        return port, {**self._tls, "tls-port": str(port), "tls-replication": "yes", "tls-auth-clients": "no"}
+
+    def _port_of(self, server: EmbeddedServer) -> int:
+        return self._tls_ports.get(server) or _port(server)
 
     def _announce(self, server: EmbeddedServer) -> int:
         """Have a server tell by which port it is reached; return it."""
-        if self._announced is None:
+        if self._announced is None and self._tls is None:
             return _port(server)
-        told = {"replica-announce-ip": "127.0.0.1", "replica-announce-port": str(self._announced(server))}
+        port = self._announced(server) if self._announced is not None else self._port_of(server)
+        told = {"replica-announce-ip": "127.0.0.1", "replica-announce-port": str(port)}
         server.change(told)
         with _asking(server.url) as client:
             for name, value in told.items():

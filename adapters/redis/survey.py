@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from math import isfinite
 from typing import Any
@@ -34,12 +34,17 @@ from sequencing.record import Interest, Record
 
 
 async def survey(
-    url: str, *, regions: bool = False, node_answer_s_max: float | None = None, answer_s_max: float | None = None
+    url: str,
+    *,
+    regions: bool = False,
+    node_answer_s_max: float | None = None,
+    answer_s_max: float | None = None,
+    silent: Collection[NodeState] = (),
 ) -> NetworkState:
     """Return the state of a control Redis's network; ``regions``: including the content of each region's stream.
 
     ``node_answer_s_max``, ``answer_s_max``: the time limits for one reply of a node, and of any server; None for
-    `ANSWER_S_MAX` of `adapters.redis.probe`.
+    `ANSWER_S_MAX` of `adapters.redis.probe`. ``silent``: nodes that did not answer a moment ago, and are not asked.
 
     Raises `UnknownScheme` for an invalid Redis URL, `NetworkError` or `OtherSideError` if the control Redis does not
     answer. All other errors are reported in the result.
@@ -74,7 +79,10 @@ async def survey(
             for name in names
         )
         reader = NodeReader(plan, asked, node_answer_s_max or answer_s_max)
-        nodes = await asyncio.gather(*map(reader.read, unseen))
+        known = {node.name: node for node in silent}
+        asked_now = [node for node in unseen if node.name not in known]
+        answers = {node.name: node for node in await asyncio.gather(*map(reader.read, asked_now))}
+        nodes = [known.get(name) or answers[name] for name in names]
         time_waited_s = waited_s(nodes)
         interests = await _interests(control)
         if published is not None and published.plan.sole:

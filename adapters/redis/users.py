@@ -401,15 +401,14 @@ async def _have_replicate(group: Group, users: Mapping[str, RedisUser]) -> None:
             connection = RedisConnection(url, SOLE_NODE)
             try:
                 user = users["replica"]
-                await connection.call("CONFIG", "SET", "masteruser", user.role)
-                await connection.call("CONFIG", "SET", "masterauth", user.password)
+                await connection.call("CONFIG", "SET", "masteruser", user.role, "masterauth", user.password)
             finally:
                 await connection.close()
     if "sentinel" in users:
         user = users["sentinel"]
         for url in group.sentinels:
-            for option, value in (("auth-user", user.role), ("auth-pass", user.password)):
-                await ask_sentinel(url, "SENTINEL", "SET", group.service, option, value)
+            changed = "auth-user", user.role, "auth-pass", user.password  # at once, so that no login fails
+            await ask_sentinel(url, "SENTINEL", "SET", group.service, *changed)
     await _have_found(group, users, "reset", "on", *FINDING)
 
 
