@@ -94,7 +94,7 @@ def node(
     wait_s: float,
     log_format: LogFormat,
 ) -> None:
-    """Register a sequencing node, and carry its frames onward; or retire one.
+    """Register a sequencing node, and carry its frames onward.
 
     Needs --name, --redis and --control. Runs until SIGINT or SIGTERM. You can add nodes at any time. Later plans
     use them, for new regions and for regions that begin their next epoch. A node stays registered after this

@@ -75,13 +75,13 @@ def create(*, servers: tuple[str, ...], file: Path, roles: tuple[str, ...]) -> N
     Exit status: 0, 2 for wrong use, 3 if a server is unavailable or too old.
     """
     known = _read(file) if file.exists() else {}
-    wanted = [*(roles or ROLES)]
-    if not roles and asyncio.run(may_change(servers)):
-        wanted += [*REPLICATING, FINDER]
-    made = {role: known.get(role) or user for role, user in new_users(wanted).items()}
+    made = {role: known.get(role) or user for role, user in new_users(roles or ROLES).items()}
     _write(file, {**known, **made})
+    if not roles and asyncio.run(may_change(servers)):
+        made |= {role: known.get(role) or user for role, user in new_users((*REPLICATING, FINDER)).items()}
+        _write(file, {**known, **made})
     _run(create_users(servers, made), servers)
-    _tell(made, servers[0])
+    _tell(made, servers[0], made.get(FINDER))
 
 
 @users.command()
@@ -119,7 +119,7 @@ def rotate(*, servers: tuple[str, ...], file: Path, roles: tuple[str, ...], drop
     made = new_users(chosen)
     _run(add_passwords(servers, made), servers)
     _write(file, {**known, **made})
-    _tell({**known, **made}, servers[0])
+    _tell(made, servers[0], {**known, **made}.get(FINDER))
 
 
 @users.command()
@@ -156,11 +156,11 @@ def show(*, servers: tuple[str, ...], as_json: bool) -> None:
         raise SystemExit(1)
 
 
-def _tell(users: Mapping[str, RedisUser], server: str) -> None:
+def _tell(users: Mapping[str, RedisUser], server: str, finder: RedisUser | None) -> None:
     """Print the URL of each user who connects; replicas and sentinels have been told theirs."""
     for role, user in users.items():
         if role in ROLES:
-            click.echo(f"{role:<10} {user.url(found_by(server, users.get(FINDER)))}")
+            click.echo(f"{role:<10} {user.url(found_by(server, finder))}")
 
 
 def _read(file: Path) -> dict[str, RedisUser]:

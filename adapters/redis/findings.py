@@ -81,7 +81,10 @@ def under_way(network: NetworkState) -> bool:
         or any(each.alive and (each.waiting or not network.leader) for each in network.connections)
         or any(link.frames for node in network.nodes for link in node.links)
         or any(region.drawn != region.last for region in network.regions)
-        or any(node.lacking or _ahead(node, plan) or _restarted(node, plan) for node in network.nodes)
+        or any(
+            node.lacking or node.is_carried is False or _ahead(node, plan) or _restarted(node, plan)
+            for node in network.nodes
+        )
     )
 
 
@@ -284,8 +287,9 @@ def _installed(node: NodeState, before: NodeState, network: NetworkState) -> Ite
 
 def _links(examined: Examination) -> Iterator[Finding]:
     plan = examined.second.plan
+    uncarried = {node.name for node in examined.first.nodes if node.is_carried is False}
     for node in examined.second.nodes:
-        if node.is_carried is False and node.server is not None:
+        if node.is_carried is False and node.name in uncarried and node.server is not None:
             advice = f"start it on the machine of its Redis: gamecast node --name {node.name} --redis URL --control URL"
             seen = "no `gamecast node` runs for it: events that go on from there to other nodes wait"
             yield Finding("problem", node.name, seen, advice)

@@ -46,6 +46,8 @@ class RedisRelays:
         self._sources = sources
         self._telling: asyncio.Task[None] | None = None
         self._teller = RedisConnection(control_url, SOLE_NODE)
+        self._is_other = asyncio.Event()
+        """Whether the nodes have changed since it was told that their links are carried."""
         self._nodes: frozenset[str] = frozenset()
         """Those of the newest plan."""
 
@@ -87,7 +89,9 @@ class RedisRelays:
                 continue
             for told in news:
                 plan = told.plan
-                self._nodes = frozenset(plan.nodes)
+                if self._nodes != plan.nodes.keys():
+                    self._nodes = frozenset(plan.nodes)
+                    self._is_other.set()
                 self._relays.follow(self._viewpoint.record(told))
 
     async def _tell(self) -> None:
@@ -98,7 +102,9 @@ class RedisRelays:
             with suppress(GamecastError):  # links are carried without it
                 if keeping:
                     await self._teller.pipeline(keeping)
-            await asyncio.sleep(TELL_S)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._is_other.wait(), TELL_S)
+            self._is_other.clear()
 
     def _open_relay(self, source: str, target: str, plan: Plan) -> RelayTask:
         ends = plan.link_end(source), plan.link_end(target)

@@ -10,6 +10,7 @@ from adapters.redis.access import AccessState, Refused
 from adapters.redis.examination import Finding
 from adapters.redis.probe import ServerState
 from adapters.redis.refusals import BECAUSE
+from adapters.redis.users import REPLICATING
 from adapters.wording import counted, named
 
 CLOCK_MS_MAX = 100.0
@@ -211,7 +212,8 @@ def refused_findings(name: str, refused: Sequence[Refused]) -> Iterator[Finding]
                 "their password is not valid, perhaps because --drop-old came too early: start them with the URL that "
                 "gamecast users create URL… --file users.json prints"
             )
-        yield Finding("warning" if each.what else "problem", name, seen, advice)
+        is_ours = each.user in (*_LIMITED, "manager", *REPLICATING)
+        yield Finding("problem" if is_ours and not each.what else "warning", name, seen, advice)
 
 
 def unread_findings(name: str, unread: Sequence[str]) -> Iterator[Finding]:

@@ -103,6 +103,7 @@ ROWS = {
         "--name n1 --redis {nowhere} --control {nowhere}",
         reaches="--name n1 --redis {nowhere} --control {nowhere} --wait-s 0",
     ),
+    "node retire": Row("n1 --control {nowhere}", reaches="n1 --control {nowhere}"),
     "manager": Row("--control {nowhere}", reaches="--control {nowhere} --wait-s 0"),
     "gateway": Row("{nowhere}", reaches="{nowhere} --port 0"),
     "gateway-conformance": Row("--list", quick=True),

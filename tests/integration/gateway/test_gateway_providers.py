@@ -100,7 +100,7 @@ async def test_a_provider_that_is_down_at_the_start_is_waited_for(
                 line = await gateway.stderr.readline()
                 assert line, told
                 told += line
-        assert b"warning: cannot read the keys of" in told
+        assert b"WARNING gamecast.daemon.gateway: cannot read the keys of" in told
         url = found[1].decode()
         async with aiohttp.ClientSession() as client, client.get(url + "/readyz") as response:
             assert (response.status, "has not answered" in (await response.json())["keys"]) == (503, True)

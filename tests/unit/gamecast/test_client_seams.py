@@ -71,7 +71,7 @@ def test_status_wraps_no_url_when_its_output_is_piped(monkeypatch: pytest.Monkey
     url = f"redis://{'a-host-with-a-long-name.' * 10}example:6379/0"
 
     async def surveyed(url: str, *, regions: bool) -> NetworkState:
-        server = cast(Any, SimpleNamespace(version="7.0", memory_bytes=1, memory_bytes_max=0))
+        server = cast(Any, SimpleNamespace(version="7.0", memory_bytes=1, memory_bytes_max=0, run="1", refuses=()))
         node = NodeState("n1", url, url, registered=True, planned=True, may_lose=False, server=server)
         return NetworkState(url, server, None, None, "", None, (node,), (), frozenset())
 
