@@ -5,15 +5,15 @@ from __future__ import annotations
 import asyncio
 import textwrap
 import time
-from collections.abc import Collection, Mapping
-from dataclasses import asdict
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass
 
 import click
 import orjson
 from rich.console import Console
 from rich.text import Text
 
-from adapters.redis.access import AccessState, Refused, access, leftovers, locked_out, refused_lately
+from adapters.redis.access import AccessState, LeftoverState, Refused, access, leftovers, locked_out, refused_lately
 from adapters.redis.control import SOLE_NODE
 from adapters.redis.examination import Examination, Finding, Level
 from adapters.redis.findings import judge, under_way
@@ -97,29 +97,51 @@ async def findings_of(url: str) -> list[Finding]:
         await asyncio.sleep(max(0.0, LOOK_AGAIN_S - first.waited_s))
         second = await _look(url, silent=[node for node in first.nodes if node.server is None])
     there = [node for node in second.nodes if node.server is not None]
-    accesses = {SOLE_NODE: await access(url)}
-    left = {}
-    out: dict[str, list[tuple[str, str]]] = {}
-    for name, at in {SOLE_NODE: url, **{node.name: node.url for node in there}}.items():
+    tried = await asyncio.gather(_tried(url, url, None), *(_tried(url, node.url, node.name) for node in there))
+    accesses: dict[str, AccessState] = {}
+    left: dict[str, LeftoverState] = {}
+    out: dict[str, Sequence[tuple[str, str]]] = {}
+    refused: dict[str, Sequence[Refused]] = {}
+    for name, each in zip((SOLE_NODE, *(node.name for node in there)), tried, strict=True):
+        if name not in accesses or each.may.refused is not None:
+            accesses[name] = each.may
+        if each.left is not None:
+            left[name] = each.left
         # The control Redis is a node, too, of another name.
-        refusing = [each async for each in locked_out(at)]
-        if refusing and refusing not in out.values():
-            out[name] = refusing
-    refused: dict[str, tuple[Refused, ...]] = {}
-    for name, at in {SOLE_NODE: url, **{node.name: node.url for node in there}}.items():
-        told = await refused_lately(at)
-        if told and told not in refused.values():
-            refused[name] = told
-    for node in there:
-        try:
-            may = await access(node.url, node.name)
-            if node.name not in accesses or may.refused is not None:
-                accesses[node.name] = may
-            left[node.name] = await leftovers(url, node.url, node.name)
-        except GamecastError as error:
-            accesses[node.name] = AccessState(None, f"it disconnected: {error}")
+        if each.out and each.out not in out.values():
+            out[name] = each.out
+        if each.refused and each.refused not in refused.values():
+            refused[name] = each.refused
     at_ms = time.time_ns() // 1_000_000
     return list(judge(Examination(first, second, LOOK_AGAIN_S, accesses, left, out, refused, at_ms)))
+
+
+@dataclass(slots=True)
+class _Tried:
+    """What was tried at one server: what this user may do, who else may not, and what is left there."""
+
+    may: AccessState
+    left: LeftoverState | None = None
+    out: tuple[tuple[str, str], ...] = ()
+    refused: tuple[Refused, ...] = ()
+
+
+async def _tried(control_url: str, url: str, node: str | None) -> _Tried:
+    """Try a server; ``node``: as which node, None for the control Redis, without which nothing else is known."""
+    try:
+        async with asyncio.timeout(ANSWER_S_MAX):
+            tried = _Tried(await access(url, node))
+            tried.out = tuple([each async for each in locked_out(url)])
+            tried.refused = await refused_lately(url)
+            if node is not None:
+                tried.left = await leftovers(control_url, url, node)
+            return tried
+    except TimeoutError:
+        return _Tried(AccessState(None, f"it does not answer within {ANSWER_S_MAX:g} s"))
+    except GamecastError as error:
+        if node is None:
+            raise
+        return _Tried(AccessState(None, f"it disconnected: {error}"))
 
 
 async def _look(url: str, *, silent: Collection[NodeState] = ()) -> NetworkState:

@@ -49,8 +49,10 @@ def judge(examined: Examination) -> Iterator[Finding]:
     network = examined.second
     for names, server in network.servers:
         yield from server_findings(", ".join(names), server)
+    refusing = {name for names, server in network.servers if server.refuses for name in names}
     for name, may in examined.accesses.items():
-        yield access_findings(name, may)
+        if name not in refusing or may.refused is None:  # else it refuses everybody, which is said
+            yield access_findings(name, may)
     for name, replicas in examined.locked_out.items():
         yield replica_findings(name, replicas)
     for name, refused in examined.refused.items():
@@ -280,7 +282,8 @@ def _installed(node: NodeState, before: NodeState, network: NetworkState) -> Ite
         if transition is not None and (node.installed or (0, 0)) <= (transition.epoch, transition.version):
             yield Finding("ok", node.name, f"{seen}, and it is on the way")
         elif node.installed == before.installed:
-            yield Finding("problem", node.name, f"{seen}: the control Redis has lost its data", BEGIN_ANEW)
+            advice = "a leader begins another network by itself, which ends all connections: check that one is running"
+            yield Finding("problem", node.name, f"{seen}: the control Redis has lost its data", advice)
     elif node.planned and node.installed is not None:
         yield Finding("ok", node.name, f"has its part of the published plan {published} installed")
 
