@@ -57,7 +57,7 @@ class Limits:
     """About the same in bytes: so many frames as large as those that came last."""
     subscribe_timeout_s: float = 30.0
     """How long ``subscribe`` waits until its regions are joined; after a timeout they stay requested."""
-    publish_timeout_s: float = 10.0
+    publish_timeout_s: float = 20.0
     """How long an unreachable ingress is retried before publishes fail."""
     retention_events: int = 1_000_000
     """How many events of each region its node keeps; applies to plans made from this connection."""
