@@ -422,7 +422,9 @@ def history_that_is_delivered_twice(world: World) -> str:
 def a_stay_in_which_nothing_was_published(world: World) -> str:
     """It was over before the first event: what came later was never due."""
     name = world.anybody()
-    stay = dict(world.of("stays", name)[0])
+    if not (stays := world.of("stays", name)):  # another fault has removed them
+        return KEPT
+    stay = dict(stays[0])
     times = {"asked_at_ns": BEGAN_NS, "joined_at_ns": BEGAN_NS + 1000, "left_at_ns": BEGAN_NS + 10**9}
     places = {"stay": 500, "from_index": 0, "to_index": 0, "begin_epoch": 1, "begin_sequence": 0}
     world.rows["stays"].append(stay | times | places | {"since_epoch": None, "since_sequence": None})
@@ -665,11 +667,15 @@ def test_each_fault_has_its_verdict(spark: SparkSession, tmp_path: Path, fault: 
     assert bool(found.unknown) is (expected == UNKNOWN)
 
 
+LAST = frozenset((rows_that_are_missing, times_that_are_zeroed, all_history_and_nothing_delivered))
+
+
 @pytest.mark.parametrize("seed", range(DRAWN_FROM, DRAWN_FROM + DRAWN))
 def test_several_faults_are_judged_by_the_gravest(spark: SparkSession, tmp_path: Path, seed: int) -> None:
     random = Random(seed)
     world = drawn(random)
-    faults = random.sample(FAULTS, random.randint(1, 3))
+    # What others number again, or add, would hide these.
+    faults = sorted(random.sample(FAULTS, random.randint(1, 3)), key=LAST.__contains__)
     told = [fault(world) for fault in faults]
     found = judged(spark, world, tmp_path / f"session-{seed}")
     names = [fault.__name__ for fault in faults]
