@@ -96,8 +96,8 @@ class NodeOperator(Protocol):
 
     emptied: frozenset[str]
     """The empty nodes of the last `runs`: they know no plan, or somebody deleted their keys."""
-    installed: Mapping[str, tuple[int, int]]
-    """The newest plan, (epoch, version), that each of the other nodes of the last `runs` knows."""
+    installed: Mapping[str, tuple[int, int, int]]
+    """The newest plan that each of the other nodes of the last `runs` knows, see `sequencing.errands.Runs`."""
 
     async def runs(self, nodes: Mapping[str, str]) -> Mapping[str, str]:
         """Return the runs of the servers of some nodes, name → url; unreachable nodes are left out."""

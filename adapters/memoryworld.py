@@ -468,7 +468,7 @@ class MemoryNodeOperator:
 
     emptied: frozenset[str] = frozenset()
     """See `NodeOperator.emptied`."""
-    installed: Mapping[str, tuple[int, int]] = {}
+    installed: Mapping[str, tuple[int, int, int]] = {}
     """See `NodeOperator.installed`: the control store of this process loses nothing."""
 
     async def runs(self, nodes: Mapping[str, str]) -> Mapping[str, str]:

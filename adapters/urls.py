@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Literal, NamedTuple, get_args
 from urllib.parse import SplitResult, urlsplit, urlunsplit
 
@@ -27,6 +28,8 @@ _SHOWN = (
     "max_connections",
     "health_check_interval",
 )
+_FINDER = re.compile(r"(?<![^?&])sentinel_(?:username|password)=[^&]*")
+"""As whom sentinels are asked."""
 _OPTION = re.compile(r"([?&])([^=&?]*)(=?)([^&]*)")
 
 
@@ -137,7 +140,7 @@ def stored_for_all(url: str, control_url: str) -> str:
     In such a network, every client has a user and accesses nodes as that user. Otherwise all share the URL as it is.
     """
     user = urlsplit(control_url).netloc.rpartition("@")[0]
-    return without_user(url) if user.partition(":")[0] else url
+    return _with_finder(without_user(url), []) if user.partition(":")[0] else url
 
 
 def as_user_of(url: str, control_url: str) -> str:
@@ -145,7 +148,17 @@ def as_user_of(url: str, control_url: str) -> str:
     user = urlsplit(control_url).netloc.rpartition("@")[0]
     if not user.partition(":")[0] or "@" in urlsplit(url).netloc or not urlsplit(url).netloc:
         return url
-    return with_user(url, user)
+    as_user = with_user(url, user)
+    if _FINDER.search(as_user) or "+sentinel://" not in as_user:
+        return as_user
+    return _with_finder(as_user, [option[0] for option in _FINDER.finditer(control_url)])
+
+
+def _with_finder(url: str, options: Sequence[str]) -> str:
+    """Return a URL whose sentinels are asked as another user: options of a URL."""
+    place, _, query = url.partition("?")
+    left = [option for option in query.split("&") if option and not _FINDER.fullmatch(option)]
+    return "?".join(filter(None, (place, "&".join([*left, *options]))))
 
 
 def with_user(url: str, user: str) -> str:

@@ -189,9 +189,10 @@ async def _retire(name: str, url: str) -> None:
             )
         await control.retire_node(name)
         for number in range(RETIRES_MAX):
-            moved = await empty(url, name) if state.plan is not None and not state.plan.sole else 0
-            if not moved:
+            plan = (await survey(url)).plan
+            if plan is None or name not in plan.visits:
                 break
+            moved = await empty(url, name)
             click.echo(f"{counted(moved, 'region')} moved{'' if number == 0 else ', that came meanwhile'}", err=True)
         else:
             raise OtherSideError(f"new regions keep coming to {name}: repeat this when fewer servers join")

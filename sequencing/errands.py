@@ -155,12 +155,13 @@ class AskRuns:
 class Runs(NamedTuple):
     """The runs of nodes that answered, and which of these are empty: they know no plan, or somebody deleted it.
 
-    ``installed``: the number (epoch, version) of the newest plan that each of the others knows.
+    ``installed``: of the newest plan that each of the others knows: the first epoch of its network, 0 if that is
+    unknown, epoch and version.
     """
 
     of: Mapping[str, str]
     emptied: AbstractSet[str] = frozenset()
-    installed: Mapping[str, tuple[int, int]] = {}
+    installed: Mapping[str, tuple[int, int, int]] = {}
 
 
 @dataclass(frozen=True, slots=True)

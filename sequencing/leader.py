@@ -133,8 +133,10 @@ class Leader:
         """Whether its term is over, although it leads: another candidate has led in between."""
         self._emptied: AbstractSet[str] = frozenset()
         """The empty nodes of the last time when nodes were asked."""
-        self._installed: Mapping[str, tuple[int, int]] = {}
-        """The newest plans that nodes knew then, (epoch, version)."""
+        self._installed: Mapping[str, tuple[int, int, int]] = {}
+        """The newest plans that nodes knew then, (first epoch of the network, epoch, version)."""
+        self._strange: frozenset[str] = frozenset()
+        """The nodes that had what is of another network, when that was last told."""
         self._emptied_before: tuple[tuple[int, int], AbstractSet[str]] = (0, 0), frozenset()
         """The nodes that were empty at the last check, and the plan of that check."""
         self._look_at = 0.0
@@ -290,27 +292,31 @@ class Leader:
         Its next plans would have numbers that connections and nodes know as those of others. So all connections end
         with `NetworkRestarted`, and nodes forget what they have when they hear of the first plan.
         """
-        newest = max((epoch for epoch, _ in self._installed.values()), default=0)
+        newest = max((epoch for _, epoch, _ in self._installed.values()), default=0)
         began_ms = max(self._wall_ms(), newest + 1, record.plan.epoch + 1)
+        if len(seen.nodes) > 1 or seen.may_lose:
+            begun = Write("settle", Record(first_plan(record.plan.ordering, seen.nodes, began_ms)))
+        else:
+            [(node, url)] = seen.nodes.items()
+            begun = Write("save", Record(sole_plan(record.plan.ordering, node, url, began_ms)))
+        if not (yield begun):
+            return  # it was this leader that was behind
         yield Tell(
             "the control Redis has an old copy of the network (plan %d.%d; nodes know up to %d): its connections end, "
             "and another network begins with epoch %d",
             (record.plan.epoch, record.plan.version, newest, began_ms),
         )
-        if len(seen.nodes) > 1 or seen.may_lose:
-            yield Write("settle", Record(first_plan(record.plan.ordering, seen.nodes, began_ms)))
-            return
-        [(node, url)] = seen.nodes.items()
-        yield Write("save", Record(sole_plan(record.plan.ordering, node, url, began_ms)))
 
     def _is_overtaken(self, record: Record) -> bool:
         """Return whether a node knows a plan that came after all that the record has.
 
         A plan is written before nodes know of it, but the next version, with which joins are granted beside others.
         """
-        epoch, version = record.plan.epoch, record.plan.version
+        plan = record.plan
+        known = (self._installed.get(name, (0, 0, 0)) for name in plan.nodes)
         return any(
-            (epoch, version + 1) < number for name, number in self._installed.items() if name in record.plan.nodes
+            network == plan.first_epoch and (plan.epoch, plan.version + 1) < (epoch, version)
+            for network, epoch, version in known
         )
 
     def _tend(self, seen: Seen, record: Record) -> Steps[None]:
@@ -324,7 +330,7 @@ class Leader:
             else:
                 yield from self._goes_on(record.plan, wait_s=self._pace.again_s)
             return
-        runs = yield from self._ask_runs(record.plan.nodes)
+        runs = yield from self._ask_runs(record.plan.nodes, record)
         if self._is_overtaken(record):
             yield from self._begin_over(seen, record)
             return
@@ -404,7 +410,7 @@ class Leader:
     def _following(self, seen: Seen, record: Record) -> Steps[Record | None]:
         if (at_once := self._in_place(seen, record)) is not None:
             return at_once
-        runs = yield from self._ask_runs(seen.nodes)
+        runs = yield from self._ask_runs(seen.nodes, record)
         if self._is_overtaken(record):
             yield from self._begin_over(seen, record)
             return None
@@ -516,9 +522,25 @@ class Leader:
         too_long = self._absence.too_long(limits_s, self._now_s())
         return given_up(record, nodes, runs, too_long, last=self._runs or {})
 
-    def _ask_runs(self, nodes: Mapping[str, str]) -> Steps[Mapping[str, str]]:
+    def _ask_runs(self, nodes: Mapping[str, str], record: Record | None = None) -> Steps[Mapping[str, str]]:
         answer: Runs = yield AskRuns(nodes)
         self._emptied, self._installed = answer.emptied, answer.installed
+        if record is not None:
+            # What is of another network is nothing of this one.
+            plan = record.plan
+            strange = frozenset(
+                name
+                for name, (network, _, _) in answer.installed.items()
+                if name in plan.visits and network not in (0, plan.first_epoch)
+            )
+            for name in sorted(strange - self._strange):
+                yield Tell(
+                    "node %s has what is of another network, which began with %d: if that still runs, two control "
+                    "Redis use this node, and destroy what the other has; give it another name in one of them",
+                    (name, answer.installed[name][0]),
+                )
+            self._strange = strange
+            self._emptied |= strange
         return answer.of
 
     def _note_runs(self, nodes: Mapping[str, str], runs: Mapping[str, str]) -> Steps[None]:

@@ -209,6 +209,8 @@ class Node:
     run: str = ""
     """The admitted run; empty where restarts lose nothing."""
     any_epoch: int = 0
+    network: int = 0
+    """The first epoch of the network that it is in, 0 if that is unknown."""
     """In this epoch the node begins any region that is published to; 0: only those of its steps."""
     egress: dict[tuple[int, str], list[StampedFrame]] = field(default_factory=dict)
     """(epoch, region) → the finished frames."""
@@ -351,9 +353,11 @@ class Node:
             self._forget_all()
 
     def _begin_in(self, first_epoch: int) -> None:
-        """Begin in a network that the control store began after it had lost the one that this node is in."""
-        if 0 < self.epoch < first_epoch:
+        """Forget what is here from another network, such as one that the control store has lost."""
+        is_strange = self.network not in (0, first_epoch)
+        if first_epoch and self.epoch and (is_strange or self.epoch < first_epoch):
             self._forget_all()
+        self.network = first_epoch or self.network
 
     def _forget_all(self) -> None:
         self.epoch, self.version, self.any_epoch = 0, 0, 0

@@ -16,7 +16,7 @@ from adapters.memory import parse_node_count
 from adapters.redis.network import RedisNetwork
 from adapters.redis.relays import RedisRelays
 from adapters.redis.users import ALL, FINDER, PASSWORD_BYTES, ROLES, create_users, found_by, new_users, save_users
-from adapters.urls import redacted, without_user
+from adapters.urls import redacted, stored_for_all
 from sequencing.errors import UsageError
 from sequencing.extras import require
 from sequencing.plan import Ordering
@@ -85,7 +85,7 @@ class EmbeddedNetwork(RedisNetwork):
         self._started = True
         await super().open()
         for number, url in enumerate(self._servers.urls, start=1):
-            known = found_by(without_user(url), self.users.get(FINDER)) if self.users else url
+            known = stored_for_all(url, self.url)
             may_lose = number > 1 and self.replicated is None
             await self.register_node(f"n{number}", known if number > 1 else "", may_lose=may_lose)
         if len(self._servers.urls) > 1:

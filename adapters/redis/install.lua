@@ -266,9 +266,10 @@ if ARGV[1] == 'open' then
 end
 
 local epoch, version = tonumber(ARGV[2]), tonumber(ARGV[3])
-local node = redis.call('HMGET', node_key, 'epoch', 'version', 'run')
+local node = redis.call('HMGET', node_key, 'epoch', 'version', 'run', 'network')
 local node_epoch, node_version = tonumber(node[1] or '0'), tonumber(node[2] or '0')
-if node_epoch < tonumber(ARGV[5]) and node_epoch > 0 then -- of a network that the control Redis has lost
+local is_strange = node[4] and node[4] ~= ARGV[5]
+if node_epoch > 0 and (is_strange or node_epoch < tonumber(ARGV[5])) then -- of a network that the control Redis has lost
   forget_all()
   if node[3] then
     redis.call('HSET', node_key, 'run', node[3])
@@ -282,7 +283,8 @@ end
 if ARGV[1] == 'install' and epoch > node_epoch then
   begin_anew(epoch)
 end
-redis.call('HSET', node_key, 'epoch', ARGV[2], 'version', is_later and node[2] or ARGV[3], 'retention', ARGV[4])
+redis.call('HSET', node_key, 'epoch', ARGV[2], 'version', is_later and node[2] or ARGV[3], 'retention', ARGV[4],
+  'network', ARGV[5])
 if ARGV[1] == 'any' then
   redis.call('HSET', node_key, 'any', ARGV[2])
   return 1

@@ -20,7 +20,7 @@ from adapters.redis.lease import LeaseWatch
 from adapters.redis.ledger import Ledger
 from adapters.redis.past import PAST_KEPT_MS, past_document
 from adapters.redis.rows import pairs, read_interests, read_overlaps, read_standings
-from adapters.urls import own_options, redacted
+from adapters.urls import own_options, redacted, stored_for_all
 from sequencing.errands import Seen
 from sequencing.errors import InvalidName, NoLeader, PlanError, UsageError
 from sequencing.names import check_node_name
@@ -43,6 +43,9 @@ TROUBLE_MS = 10_000
 NAMES_MAX = 1_000
 """What concerns more names wakes everybody."""
 
+REGISTERED_S_MAX = 5.0
+"""How long a network that was emptied waits for its nodes: some may be gone."""
+
 LAST_WIRE_BEFORE = 3
 """The wire version of a network whose record is one text."""
 
@@ -63,6 +66,10 @@ class LeaderControl(RedisControl):
         """When the types of all keys are looked at next, by the monotonic clock: while it leads."""
         self._written = 0, 0
         """The first epoch of the network, and how often its state had been written when that was last known."""
+        self._registered: frozenset[str] = frozenset()
+        """The nodes of the network that there was last."""
+        self._emptied_at_s = -inf
+        """When it was first seen that it is there no more."""
         self._waiting = RedisConnection(url, SOLE_NODE)
         """Blocks until there is a new request."""
 
@@ -87,10 +94,12 @@ class LeaderControl(RedisControl):
         taken, self._term = self._term != term, term
         if is_old:
             raise PlanError(wire_message(LAST_WIRE_BEFORE))
+        nodes = dict(map(_registered, sorted(pairs(nodes))))
         is_known = not taken and int(number) == known.number and int(noted) >= known.noted
         is_missing = not changes and int(noted) > known.noted  # it could not be noted, see control.lua
         if not is_known or is_missing or not known.take(changes):
             self._ledger = known = await self._load(int(noted))
+        self._note_nodes(nodes, is_there=known.record is not None)
         touched, known.touched = known.touched, set()
         announced = known.announced.plan if known.announced is not None else None
         return Seen(
@@ -99,17 +108,25 @@ class LeaderControl(RedisControl):
             known.unplaced(),
             (announced.epoch, announced.version) if announced is not None else (0, 0),
             f"{asked.decode()} {known.noted}-0",
-            dict(map(_registered, sorted(pairs(nodes)))) or {SOLE_NODE: ""},
+            nodes or {SOLE_NODE: ""},
             frozenset(map(_text, lossy)),
             int(expected),
             taken,
             {_text(name): _text(run) for name, run in pairs(doubted)},
             frozenset(touched) if touched is not None else None,
             bool(is_sole),
-            int(connections),
+            0 if known.record is None and self._awaits_nodes(nodes) else int(connections),
             _text(rest[-1]),
             self._is_older(known),
         )
+
+    def _awaits_nodes(self, nodes: Mapping[str, str]) -> bool:
+        """Return whether the nodes of a network that was emptied have not registered themselves again yet.
+
+        They do so within a second or two, and what began without them would stay at the control Redis.
+        """
+        is_late = self._emptied_at_s + REGISTERED_S_MAX < time.monotonic()
+        return not (is_late or nodes.keys() >= self._registered)
 
     def _is_older(self, known: Ledger) -> bool:
         """Return whether the state was written less often than it was seen to be, in the same network."""
@@ -117,6 +134,12 @@ class LeaderControl(RedisControl):
         written = self._written[1] if self._written[0] == first else 0
         self._written = first, max(written, known.number)
         return known.number < written
+
+    def _note_nodes(self, nodes: Mapping[str, str], *, is_there: bool) -> None:
+        if is_there:
+            self._registered, self._emptied_at_s = frozenset(nodes), -inf
+        elif self._emptied_at_s == -inf and self._registered:
+            self._emptied_at_s = time.monotonic()
 
     async def asked(self, after: str, *, block_ms: int) -> None:
         """See `Control.asked`."""
@@ -279,6 +302,8 @@ class LeaderControl(RedisControl):
                 f"a node cannot have the name {SOLE_NODE!r}, which means the control Redis itself: choose another name"
             )
         answer = await self._lead("register", name, url, int(may_lose))
+        if answer not in (b"ok", b"retired") and stored_for_all(answer.decode(), self._connection.url) == url:
+            return  # it was stored with the password of the user who asks sentinels
         if answer == b"retired":
             raise UsageError(f"node {name!r} was retired: its name is not used again; choose another one")
         if answer != b"ok" and own_options(answer.decode())[0] == own_options(url)[0]:
@@ -295,9 +320,12 @@ class LeaderControl(RedisControl):
     async def retire_node(self, name: str) -> bool:
         """Take a node out of the registry, for good: what it has moves elsewhere, and its name is not used again.
 
-        Return whether it was registered.
+        Return whether it was registered. Raises `UsageError` for the only node.
         """
-        return bool(await self._lead("retire", name))
+        answer = await self._lead("retire", name)
+        if answer < 0:
+            raise UsageError(f"{name} is the only node that is registered: nothing could take its regions over")
+        return bool(answer)
 
     async def is_retired(self, name: str) -> bool:
         """Return whether a node was retired."""

@@ -2,7 +2,7 @@
 --
 -- KEYS: state; the others are beside it: see controlkeys.py.
 -- ARGV: 'register', node, url, '1' if it may lose something, else '0' → 'ok', or the url that it is registered at; 'retired'
---    or 'retire', node                            → 1 if it was registered
+--    or 'retire', node                            → 1 if it was registered, -1 if it is the only one
 --    or 'propose', id, plan                       → 'ok'; 'none' without a leader, 'busy' while another has no answer
 --    or 'look', token, lease in ms, the longest time between two looks in ms, unless something is wrong, ttl in ms, the
 --       pulse, as told before, that stood still for longer than a lease, else '', and how many changes are known
@@ -76,6 +76,9 @@ local function forget(who)
 end
 
 if verb == 'retire' then
+  if redis.call('HEXISTS', nodes, ARGV[2]) == 1 and redis.call('HLEN', nodes) == 1 then
+    return -1
+  end
   local was = redis.call('HDEL', nodes, ARGV[2])
   if was == 1 then
     redis.call('SADD', prefix .. 'retired', ARGV[2])

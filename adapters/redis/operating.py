@@ -29,15 +29,16 @@ trips, which is longer. The next caller then finds the answer.
 """
 
 
-_Known = tuple[str, Mapping[str, tuple[int, int] | None]]
-"""The run of a server; and the newest plan that each of its nodes knows, (epoch, version), None for an empty node."""
+_Known = tuple[str, Mapping[str, tuple[int, int, int] | None]]
+"""The run of a server; and the newest plan that each of its nodes knows, see `sequencing.errands.Runs`, None for an
+empty node."""
 
 
-def _installed(told: Sequence[bytes | None]) -> tuple[int, int] | None:
-    epoch, version, run = told
+def _installed(told: Sequence[bytes | None]) -> tuple[int, int, int] | None:
+    epoch, version, run, network = told
     if epoch is None or version is None:
-        return None if run is None else (0, 0)
-    return whole(epoch), whole(version)
+        return None if run is None else (0, 0, 0)
+    return whole(network or b"0"), whole(epoch), whole(version)
 
 
 class RedisNodeOperator:
@@ -52,7 +53,7 @@ class RedisNodeOperator:
         self._asked: dict[tuple[str, str], asyncio.Task[_Known | None]] = {}
         self.emptied: frozenset[str] = frozenset()
         """See `NodeOperator.emptied`."""
-        self.installed: Mapping[str, tuple[int, int]] = {}
+        self.installed: Mapping[str, tuple[int, int, int]] = {}
         """See `NodeOperator.installed`."""
         self._nodes: dict[tuple[str, str], RedisNode] = {}
         self._turns: dict[str, asyncio.Lock] = {}
@@ -103,7 +104,7 @@ class RedisNodeOperator:
         if server not in self._lookouts:
             self._lookouts[server] = RedisConnection(*server)
         with suppress(GamecastError):
-            asked = [("HMGET", NodeKeys(name).node, "epoch", "version", "run") for name in names]
+            asked = [("HMGET", NodeKeys(name).node, "epoch", "version", "run", "network") for name in names]
             run, told = await self._lookouts[server].run_id_and(asked)
             return run, dict(zip(names, map(_installed, told), strict=True))
         return None

@@ -97,9 +97,12 @@ class Places(ABC):
     check: tuple[str, ...] | None = None
     """A command without an effect that every server but the master refuses, if there is one."""
 
+    _order: ClassVar[dict[tuple[Address, ...], tuple[Address, ...]]] = {}
+    """Given servers → in which order they are asked: the one that answered last first, by all connections."""
+
     def __init__(self, seeds: Sequence[Address]) -> None:
         self._given = tuple(seeds)
-        self._seeds = list(seeds)
+        self._seeds = list(self._order.get(self._given, seeds))
         self._at = seeds[0]
         self._hint: Address | None = None
 
@@ -134,6 +137,7 @@ class Places(ABC):
                 failures.append(f"{seed}: {str(error) or type(error).__name__}")
             else:
                 self._seeds = list(dict.fromkeys((seed, *self._given, *learned[:LEARNED_MAX])))
+                self._order[self._given] = tuple(self._seeds)
                 return self.url_of(self._at)
         if refusal is not None:
             raise refusal

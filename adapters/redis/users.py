@@ -277,6 +277,7 @@ async def create_users(server_urls: Sequence[str], users: Mapping[str, RedisUser
                         continue
                     await connection.call("ACL", "SETUSER", role, "reset", "on", f">{user.password}", *rules)
         await _have_replicate(group, users)
+        await _have_found(group, users, "reset", "on", *FINDING)
 
 
 async def may_change(server_urls: Sequence[str]) -> bool:
@@ -302,23 +303,27 @@ async def load_functions(server_urls: Sequence[str]) -> None:
 async def add_passwords(server_urls: Sequence[str], users: Mapping[str, RedisUser]) -> None:
     """Give each user one more password; the earlier ones stay valid. Replicas and sentinels use theirs from now on.
 
-    Raises as `create_users`, and `UsageError` for a missing user.
+    Raises as `create_users`, and `UsageError` for a missing user, with nothing changed.
     """
-    for group in await _groups(server_urls):
+    groups = await _groups(server_urls)
+    for url in [url for group in groups for url in group.servers]:
+        async with _operating(url) as connection:
+            there = await _there(connection)
+            if missing := [role for role in users if role in ROLES and role not in there]:
+                raise UsageError(f"{redacted(url)} has no user {missing[0]!r}: make it with `gamecast users create`")
+    for group in groups:
         for url in group.servers:
             async with _operating(url) as connection:
-                there = await _there(connection, ROLES | REPLICATING)
-                for role, user in users.items():
-                    if role in there:
-                        await connection.call("ACL", "SETUSER", role, f">{user.password}")
-                    elif role in ROLES:
-                        raise UsageError(f"{redacted(url)} has no user {role!r}: make it with `gamecast users create`")
+                for role in await _there(connection, users):
+                    await connection.call("ACL", "SETUSER", role, f">{users[role].password}")
         await _have_replicate(group, users)
+        await _have_found(group, users)
 
 
 async def drop_other_passwords(server_urls: Sequence[str], users: Mapping[str, RedisUser]) -> None:
     """Leave each user only this password, and close connections that used others. Raises as `create_users`."""
     for group in await _groups(server_urls):
+        await _have_replicate(group, users)  # with these, whatever they used
         for url in group.servers:
             async with _operating(url) as connection:
                 there = await _there(connection, ROLES | REPLICATING)
@@ -409,7 +414,6 @@ async def _have_replicate(group: Group, users: Mapping[str, RedisUser]) -> None:
         for url in group.sentinels:
             changed = "auth-user", user.role, "auth-pass", user.password  # at once, so that no login fails
             await ask_sentinel(url, "SENTINEL", "SET", group.service, *changed)
-    await _have_found(group, users, "reset", "on", *FINDING)
 
 
 async def _have_found(group: Group, users: Mapping[str, RedisUser], *rules: str) -> None:

@@ -358,6 +358,7 @@ def stored(client: Any) -> dict[bytes, Any]:  # redis-py types its answers as te
         if client.type(key) == b"hash":
             found[key] = client.hgetall(key)
             found[key].pop(COPIED.encode(), None)  # only written, so that something is: it says nothing
+            found[key].pop(b"network", None)  # it only tells the first plan of another network
         else:
             found[key] = [
                 (entry, [part for pair in fields.items() for part in pair]) for entry, fields in client.xrange(key)

@@ -134,8 +134,39 @@ async def test_nodes_register_themselves_at_an_emptied_control_redis(deployment:
             await asyncio.gather(*(cast.publish(region, 2) for cast in (one, two) for region in REGIONS))
             orders = [[(each.region, each.position) for each in await take(cast, 8)] for cast in (one, two)]
         assert orders[0] == orders[1]
+        plan = (await survey(url)).plan
+        assert plan is not None
+        assert plan.visits.keys() <= deployment.nodes.keys(), "it begins when its nodes are there again"
     for daemon in deployment.daemons.values():
         assert daemon.poll() is None
+
+
+async def test_a_node_that_another_network_used_forgets_it_and_no_connection_ends(deployment: Deployment) -> None:
+    url = deployment.control.url
+    async with gamecast.connect(url, name="one") as one, gamecast.connect(url, name="two") as two:
+        for cast in (one, two):
+            await cast.subscribe("a")
+        with EmbeddedServer(appendfsync="always") as other, EmbeddedServer(appendfsync="always") as used:
+            daemon = await asyncio.to_thread(start_node, "n4", used.url, other.url)
+            async with gamecast.connect(other.url, name="elsewhere") as elsewhere:
+                await elsewhere.subscribe("a")
+                await elsewhere.publish("a", 1)
+            await asyncio.to_thread(end, daemon)
+            daemon = await asyncio.to_thread(start_node, "n4", used.url, url)
+            async with AsyncExitStack() as stack:
+                casts = [await stack.enter_async_context(gamecast.connect(url, name=f"s{place}")) for place in range(8)]
+                for number, cast in enumerate(casts):
+                    await cast.subscribe(f"more-{number}")  # of different parts, which go to the quietest nodes
+                plan = (await survey(url)).plan
+                assert plan is not None
+                assert "n4" in plan.visits
+                async with patience(30):
+                    for number, cast in enumerate(casts):
+                        receipt = await one.publish(f"more-{number}", number)
+                        assert [each.position for each in await take(cast, 1)] == [receipt.position]
+                    await two.publish("a", 1)
+                    assert [[each.payload for each in await take(cast, 1)] for cast in (one, two)] == [[1], [1]]
+            await asyncio.to_thread(end, daemon)
 
 
 async def test_a_daemon_that_is_not_there_is_missed(deployment: Deployment) -> None:

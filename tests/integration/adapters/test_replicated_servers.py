@@ -21,7 +21,8 @@ from adapters.embedded.replicated import ReplicatedServers
 from adapters.embedded.server import EmbeddedServer
 from adapters.redis.connection import RedisConnection
 from adapters.redis.leadercontrol import LeaderControl
-from adapters.redis.users import ALL, REPLICATING, ROLES, create_users, users_of
+from adapters.redis.users import ALL, REPLICATING, ROLES, create_users, found_by, users_of
+from adapters.urls import stored_for_all, without_user
 from cli.doctor import findings_of
 from cli.up import up
 from cli.users import users
@@ -29,6 +30,7 @@ from gamecast import Event
 from gamecast.errors import AuthenticationFailed, Unreachable
 from tests.events import take
 from tests.integration.adapters.test_cluster import until
+from tests.integration.networks import register
 from tests.patience import patience
 
 
@@ -183,6 +185,44 @@ async def _who(url: str) -> bytes:
     finally:
         await connection.close()
     return who
+
+
+async def test_who_has_the_old_passwords_goes_on_over_failovers_until_these_are_dropped(tmp_path: Path) -> None:
+    file = str(tmp_path / "users.json")
+
+    async def run(arguments: Sequence[str]) -> Result:
+        return await asyncio.to_thread(CliRunner().invoke, users, arguments)
+
+    def url_in(told: Result) -> str:
+        [line] = [line for line in told.stdout.splitlines() if line.startswith("manager")]
+        return line.split()[1]
+
+    async with ReplicatedServers(2, 1, password="secret") as servers:
+        keeping = asyncio.create_task(servers.keep())
+        old = url_in(await run(["create", *servers.urls, "--file", file]))
+        one, other = (found_by(without_user(url), None) for url in servers.urls)
+        await register(old, {"n1": stored_for_all(one, old), "n2": stored_for_all(other, old)})
+        async with gamecast.connect(old, name="old", publish_timeout_s=60) as before:
+            for region in "abcd":
+                await before.subscribe(region)
+                await before.publish(region, 1)
+            new = url_in(await run(["rotate", *servers.urls, "--file", file]))
+            assert new != old
+            # As restarted with the new passwords: the node is the same.
+            await register(new, {"n2": stored_for_all(other, new)})
+            for number in range(2):
+                master = await asyncio.to_thread(servers.master, number)
+                os.kill(master.pid, signal.SIGKILL)
+                await asyncio.to_thread(until, partial(_is_replaced, servers, number, master))
+            async with gamecast.connect(new, name="new", publish_timeout_s=60) as after:
+                for region in "abcd":
+                    await before.publish(region, 2)
+                    await after.publish(region, 3)
+            assert not [each for each in await findings_of(new) if each.level == "problem"]
+        assert (await run(["rotate", *servers.urls, "--file", file, "--drop-old"])).exit_code == 0
+        with pytest.raises(AuthenticationFailed):
+            await gamecast.connect(old, name="late").open()
+        keeping.cancel()
 
 
 async def test_users_are_not_set_up_while_a_replica_is_down(tmp_path: Path) -> None:

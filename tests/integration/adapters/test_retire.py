@@ -117,3 +117,22 @@ async def test_a_name_that_was_a_mistake_is_retired(deployment: Deployment, mist
     status, said = await retired(mistake, url)
     assert status == 0, said
     assert mistake not in {node.name for node in (await survey(url)).nodes}
+
+
+async def test_the_last_node_is_not_retired_and_a_retire_may_be_repeated(deployment: Deployment) -> None:
+    url = deployment.control.url
+    async with gamecast.connect(url, name="one") as one:
+        for group in GROUPS:
+            await one.subscribe(group[0])
+        assert (await retired("n1", url))[0] == 0
+        told = await asyncio.gather(retired("n2", url), retired("n3", url))
+        assert sorted(status for status, _ in told) in ([0, 2], [0, 3], [2, 2], [2, 3])
+        [left] = [node.name for node in (await survey(url)).nodes if node.registered]
+        gone = "n2" if left == "n3" else "n3"
+        for name in ("n1", gone):
+            status, said = await retired(name, url)
+            assert status == 0, said
+        assert (await retired(left, url))[0] == 2
+        assert set((await plan_of(url)).visits) == {left}
+    for name in ("n1", gone):
+        deployment.daemons.pop(name).communicate(timeout=20)

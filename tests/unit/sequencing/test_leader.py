@@ -58,7 +58,7 @@ class Host:
         self.refuses = 0
         """Whether the nodes do nothing of what they are to do next."""
         self.runs = dict.fromkeys(NODES, "1")
-        self.installed: dict[str, tuple[int, int]] = {}
+        self.installed: dict[str, tuple[int, int, int]] = {}
         self.nodes = {name: Node(name) for name in NODES}
         self.answer_write: Callable[[str], bool] = lambda how: True
         self.leader = Leader(
@@ -193,7 +193,7 @@ def test_an_old_copy_of_the_control_store_begins_another_network() -> None:
         ((epoch, record.plan.version + 2), True),
         ((epoch + 1_000_000, 0), True),
     ):
-        host.installed = {"n2": installed}
+        host.installed = {"n2": (first_epoch, *installed)}
         announced(host, record, interests={"s": Interest(1, 1, {"a": 1, "b": 1})})
         host.now_s += 10
         host.writes.clear()
@@ -203,11 +203,22 @@ def test_an_old_copy_of_the_control_store_begins_another_network() -> None:
             assert host.writes[0][1].plan.first_epoch > max(installed[0], first_epoch)
 
 
+def test_a_node_that_another_network_used_is_no_old_copy() -> None:
+    host = Host(seen_of(None))
+    record = planned(host)
+    host.installed = {"n2": (record.plan.first_epoch + 9, record.plan.epoch + 1_000_000, 0)}
+    announced(host, record, interests={"s": Interest(1, 1, {"a": 1, "b": 1})})
+    host.now_s += 10
+    host.writes.clear()
+    host.turn()
+    assert not host.writes
+
+
 def test_an_old_copy_of_a_network_of_one_node_begins_another_one() -> None:
     host = Host(seen_of(None, nodes={"n1": ""}))
     host.turn()
     [(_, record)] = host.writes
-    host.installed = {"n1": (record.plan.epoch + 7, 1)}
+    host.installed = {"n1": (record.plan.first_epoch, record.plan.epoch + 7, 1)}
     announced(host, record, nodes={"n1": ""}, is_sole=True)
     host.writes.clear()
     host.turn()
