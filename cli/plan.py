@@ -94,7 +94,11 @@ def _capacity(_: click.Context, __: click.Parameter, value: str | None) -> float
     metavar="N",
     help="With --from: measure the regions' events/s for so long.  [default: 5]",
 )
-@click.option("--nodes", type=click.IntRange(1, 10_000), help="Plan for this number of nodes: n1, n2, ….  [default: 3]")
+@click.option(
+    "--nodes",
+    type=click.IntRange(1, 10_000),
+    help="Plan for so many nodes at most: n1, n2, ….  [default: with --topology or --capacity the best number; else 3]",
+)
 @click.option("--node", "named", multiple=True, metavar="NAME", help="Plan for this node; repeatable.")
 @click.option(
     "--ordering",
@@ -170,6 +174,13 @@ def _capacity(_: click.Context, __: click.Parameter, value: str | None) -> float
     help="With --topology: how long to search. For 32 regions that is about 0.3 s, 1 s or 20 s.",
 )
 @click.option(
+    "--never-worse-than-one-node",
+    "never_worse",
+    is_flag=True,
+    help="With --topology: only networks whose mean, 95th percentile and worst stretch are no greater than those of "
+    "one node at the best host; else the objective alone decides.",
+)
+@click.option(
     "--frontier",
     is_flag=True,
     help="With --topology: compare networks from 1 node up to --nodes, by delay and by the load of their busiest node; "
@@ -202,6 +213,7 @@ def plan(
     node_hosts: Path | None,
     objective: Objective,
     effort: str,
+    never_worse: bool,
     frontier: bool,
     out: Path | None,
     picture: Path | None,
@@ -242,6 +254,7 @@ def plan(
     from placement.planning.picture import draw_plan, require_drawable
     from placement.planning.places import Task, read_hosts, read_node_hosts
     from placement.planning.reading import read_membership, read_overlaps, read_rates
+    from placement.planning.sizing import sized
     from placement.planning.story import tell
     from placement.topologies.reading import read_topology
     from sequencing.conditions import violations
@@ -252,9 +265,11 @@ def plan(
     names = _node_names(nodes, named)
     if sum(source is not None for source in (membership, world, url)) != 1:
         raise click.UsageError("give one of MEMBERSHIP, a file or - for standard input, --world SPEC and --from URL")
-    about_hosts = rtt or frontier or any(option is not None for option in (weight, hosts, node_hosts))
+    about_hosts = rtt or frontier or never_worse or any(option is not None for option in (weight, hosts, node_hosts))
     if topology is None and about_hosts:
-        raise click.UsageError("--rtt, --weight, --hosts, --node-hosts and --frontier need --topology FILE")
+        raise click.UsageError(
+            "--rtt, --weight, --hosts, --node-hosts, --never-worse-than-one-node and --frontier need --topology FILE"
+        )
     if frontier and named:
         raise click.UsageError("--frontier names its nodes itself: give --nodes N instead of --node NAME")
     if seconds is not None and math.isnan(seconds):
@@ -322,10 +337,16 @@ def plan(
         compared: Frontier | None = None
         if topology is None:
             with watch.stage("plan", "planning"):
-                made, choice = make_plan_and_report(
-                    reckoned, dict.fromkeys(names, ""), ordering=ordering, rates=rate_of, capacity=capacity
-                )
-            why = choice.why
+                if capacity is not None and nodes is None and not named:
+                    found = sized(reckoned, ordering=ordering, rates=rate_of, capacity=capacity)
+                    made, choice, why = found.plan, found.report, (found.why, *found.report.why)
+                else:
+                    made, choice = make_plan_and_report(
+                        reckoned, dict.fromkeys(names, ""), ordering=ordering, rates=rate_of, capacity=capacity
+                    )
+                    why = choice.why
+            if not rate_of:
+                why = (*why, "No rates were given: 1 event/s for each region is a guess (--rates, --rates-from).")
             host_of: Mapping[str, str] = {}
             overload = choice.overload if capacity is not None else 0.0
             chosen = {"arrangement": choice.arrangement, "optimal": choice.optimal, "why": why}
@@ -351,7 +372,7 @@ def plan(
                     placed = compared.points[compared.chosen]
                 else:
                     wanted = names if nodes is not None or named else None
-                    placed = task.planned(names=wanted, effort=PLACING_EFFORTS[effort])
+                    placed = task.best(names=wanted, effort=PLACING_EFFORTS[effort], never_worse=never_worse, show=show)
             reasons = (compared.why,) if compared is not None else ()
             made, host_of, why = placed.plan, placed.host_of, (*network.notes, *reasons, *placed.why())
             overload = placed.overload

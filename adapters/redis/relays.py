@@ -103,7 +103,8 @@ class RedisRelays:
                 if keeping:
                     await self._teller.pipeline(keeping)
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._is_other.wait(), TELL_S)
+                async with asyncio.timeout(TELL_S):
+                    await self._is_other.wait()
             self._is_other.clear()
 
     def _open_relay(self, source: str, target: str, plan: Plan) -> RelayTask:

@@ -16,7 +16,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from placement.placing import Effort, Objective
+from placement.placing import EFFORTS, Effort, Objective, value_of
 from placement.planning.picture import quiet_style, require_drawable, save
 from placement.planning.places import PlanOnHosts, Task
 
@@ -27,6 +27,8 @@ NODES = (1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 32, 48, 64)
 WORTH_A_NODE = 0.02
 """Delay that is not worth more nodes, as a part of the least delay."""
 SAME = 1e-6
+FEW_REGIONS = 8
+"""Of so few, a quick search misses nothing."""
 IDLE_MAX = 2
 """After so many numbers of nodes of which not all are used, more are not tried."""
 
@@ -64,7 +66,14 @@ class Frontier:
 
 
 def frontier(task: Task, *, nodes_max: int, effort: Effort | None, show: Callable[[str], None]) -> Frontier:
-    """Search the frontier of a world, with up to so many nodes; ``show`` is told what is searched now."""
+    """Search the frontier of a world, with up to so many nodes; ``show`` is told what is searched now.
+
+    More nodes than regions, or than hosts where each has room for one, are of no use.
+    """
+    regions = len(task.distances.workload.regions)
+    nodes_max = max(1, min(nodes_max, regions))
+    if regions <= FEW_REGIONS and effort is EFFORTS["normal"]:
+        effort = EFFORTS["quick"]
     networks = [*_networks(task, nodes_max, effort, show)]
     points = _undominated(networks, task.objective)
     chosen = _choice(points, task.objective)
@@ -90,11 +99,8 @@ def _networks(task: Task, nodes_max: int, effort: Effort | None, show: Callable[
 
 
 def delay_ms(point: PlanOnHosts, objective: Objective) -> float:
-    """Return the delay that counts; for stretch, that is the mean."""
-    reached = point.figures
-    return {"mean": reached.mean_ms, "p95": reached.p95_ms, "max": reached.max_ms, "stretch": reached.mean_ms}[
-        objective
-    ]
+    """Return what counts: a delay in ms, or the mean stretch of destinations."""
+    return value_of(point.figures, objective)
 
 
 def _undominated(networks: Sequence[PlanOnHosts], objective: Objective) -> list[PlanOnHosts]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,7 +14,7 @@ import numpy as np
 from placement.bound import lower_bound
 from placement.central import central
 from placement.objective import region_rates
-from placement.placing import Effort, LoadRule, Objective, place
+from placement.placing import EFFORTS, Effort, LoadRule, Objective, place, value_of
 from placement.planning.rows import MalformedRow, read_rows
 from placement.stretch import Distances, Figures, figures
 from placement.textlines import foreign_encoding, read_lines
@@ -23,6 +23,15 @@ from placement.workloads import Workload
 from sequencing.errors import InvalidInput, UsageError
 from sequencing.membership import Membership
 from sequencing.plan import Ordering, Plan
+
+COUNTS = (1, 2, 3, 4, 6, 8)
+"""Numbers of nodes that are compared."""
+COUNTS_MAX = 8
+WORTH_A_NODE = 0.02
+"""What is not worth more nodes, as a part of the least delay."""
+COMPARED_REGIONS_MAX = 200
+"""With more regions, each search takes long, and only one is made."""
+QUICK = EFFORTS["quick"]
 
 SUBSCRIBERS_MAX = 5_000
 """Each costs two runs of Dijkstra's algorithm and two rows as long as there are hosts."""
@@ -49,6 +58,18 @@ class PlanOnHosts:
     overload: float
     capacities: Mapping[str, float]
     worst: str | None
+    objective: Objective = "mean"
+    others: tuple[PlanOnHosts, ...] = ()
+    """The best networks of other numbers of nodes that it was compared with, by that number."""
+    tried: int = 1
+    """How many networks were compared."""
+    rule: str = ""
+    """Why a network that is better by the objective was not taken."""
+
+    @property
+    def value(self) -> float:
+        """What the objective minimises: ms, or the mean stretch of destinations."""
+        return value_of(self.figures, self.objective)
 
     @property
     def used(self) -> int:
@@ -65,6 +86,11 @@ class PlanOnHosts:
         """By what part the mean delay is above the lower bound; None if that is 0."""
         return self.figures.mean_ms / self.bound_ms - 1 if self.bound_ms else None
 
+    @property
+    def rank(self) -> tuple[float, float, int]:
+        """Less is better: first the excess over the capacity, then the objective, then the number of nodes."""
+        return self.overload, self.value, self.used
+
     def as_dict(self) -> dict[str, Any]:
         """Return what JSON can hold."""
         return {
@@ -78,6 +104,7 @@ class PlanOnHosts:
             "central_p95_ms": self.central.p95_ms,
             "stretch": {
                 "mean": self.stretch if self.direct_ms else None,
+                "of_destinations": value_of(self.figures, "stretch"),
                 "worst": _worst(self.figures),
                 "central_worst": _worst(self.central),
             },
@@ -85,6 +112,12 @@ class PlanOnHosts:
             "peak": self.peak,
             "overload": self.overload,
             "capacities": dict(self.capacities),
+            "objective": self.objective,
+            "tried": self.tried,
+            "others": [
+                {"nodes": other.used, "value": other.value, "overload": other.overload} for other in self.others
+            ],
+            "rejected": self.rule or None,
         }
 
     def why(self) -> tuple[str, ...]:
@@ -95,13 +128,38 @@ class PlanOnHosts:
         above = "" if self.gap is None else f"; this is {self.gap:.1%} above"
         through, direct, by_one = (f"{ms:,.1f} ms" for ms in ways)
         return (
+            self.answer(),
+            *([self.rule] if self.rule else []),
             f"Nodes stand {places}.",
             f"Publisher to subscriber: {through} on average; {direct} directly, {by_one} by one sequencer for all.",
             f"No network is below {self.bound_ms:,.1f} ms, each region by its best way{above}.",
             f"95% arrive within {ours.p95_ms:,.1f} ms, by one sequencer within {central.p95_ms:,.1f} ms.",
             f"The worst latency stretch is {ours.worst_stretch:,.2f}, by one sequencer {central.worst_stretch:,.2f}.",
+            f"Its mean is {value_of(ours, 'stretch'):,.2f}, by one sequencer {value_of(central, 'stretch'):,.2f}.",
             *self._missed(),
         )
+
+    def answer(self) -> str:
+        """Say how many nodes, where, and what fewer or more of them would bring."""
+        said = f"{_nodes(self.used)}, on {_listed([*self.host_of.values()])}: {self.told(self.value)}"
+        fewer = [other for other in self.others if other.used < self.used]
+        more = [other for other in self.others if other.used > self.used]
+        if fewer:
+            best = min(fewer, key=lambda other: (other.overload, other.value))
+            said += f"; {_nodes(best.used)} had {self.told(best.value)}"
+            said += f", and {best.overload:,.6g} events/s too many on one" if best.overload > self.overload else ""
+        if more:
+            best = min(more, key=lambda other: (other.overload, other.value))
+            gain = self.value - best.value
+            said += f"; {_nodes(best.used)} would bring {self.told(gain)}" if gain > 0 else "; more bring nothing"
+        return f"{said}."
+
+    def told(self, value: float) -> str:
+        """Return a value of the objective in words."""
+        if self.objective == "stretch":
+            return f"a mean stretch of {value:,.2f}"
+        what = {"mean": "on average", "p95": "for 95%", "max": "at most"}[self.objective]
+        return f"{value:,.1f} ms {what}"
 
     def _missed(self) -> Iterator[str]:
         if self.worst is not None and self.capacities:
@@ -159,6 +217,79 @@ class Task:
         limit = (float(work.received.max(initial=0.0)) or None) if capacity == "receiver" else capacity
         return cls(Distances.of(work, topology), ordering, objective, limit, own, allowed)
 
+    def best(
+        self,
+        *,
+        names: Sequence[str] | None,
+        effort: Effort,
+        never_worse: bool = False,
+        show: Callable[[str], None] = lambda _: None,
+    ) -> PlanOnHosts:
+        """Place a network: the best by the objective of all that are tried.
+
+        ``names``: of the possible nodes; with them, the objective alone decides. None: of the networks that are within
+        `WORTH_A_NODE` of the best, that with the fewest nodes. Tried are the search itself, and quicker ones with 1 to
+        `COUNTS_MAX` nodes, each also with even loads; that of the best is then repeated as long as ``effort`` says.
+        A smaller excess over the capacity comes first. ``never_worse``: see `placement.placing.place`.
+        """
+        most = len(names) if names is not None else COUNTS_MAX
+        show("placing")
+        found = [self.planned(names=names, effort=effort, never_worse=never_worse)]
+        ways = [*self._ways(most)] if len(self.distances.workload.regions) <= COMPARED_REGIONS_MAX else []
+        placed = partial(self.planned, names=names, never_worse=never_worse)
+        for nodes, capacity in ways:
+            show(f"placing {_nodes(nodes)}")
+            found.append(placed(nodes=nodes, capacity=capacity, effort=QUICK))
+        if ways:
+            best = min(range(len(ways)), key=lambda place: found[1 + place].rank)
+            nodes, capacity = ways[best]
+            show(f"placing {_nodes(nodes)} with more effort")
+            found.append(placed(nodes=nodes, capacity=capacity, effort=effort))
+        return self._chosen(found, names, never_worse=never_worse)
+
+    def _ways(self, most: int) -> Iterator[tuple[int, float | None]]:
+        """Yield numbers of nodes and capacities to search with, None for the task's own."""
+        total = float(self.distances.workload.region_rates.sum())
+        most = min(most, len(self.distances.workload.regions))
+        for nodes in sorted({most, *(count for count in COUNTS if count <= most)}):
+            yield nodes, None
+            if nodes > 1 and total:
+                yield nodes, total / nodes
+        receiver = float(self.distances.workload.received.max(initial=0.0))
+        if receiver:
+            yield most, receiver
+
+    def _chosen(self, found: Sequence[PlanOnHosts], names: Sequence[str] | None, *, never_worse: bool) -> PlanOnHosts:
+        if never_worse:
+            # What keeps a capacity that one node exceeds comes first.
+            ruled = [each for each in found if each.figures.no_worse_than(self.central)]
+            least = min(each.overload for each in found)
+            found = [each for each in ruled if each.overload <= least] or found
+        best = min(found, key=lambda each: each.rank)
+        if names is None:
+            near = [
+                each
+                for each in found
+                if each.overload <= best.overload and each.value <= best.value * (1 + WORTH_A_NODE)
+            ]
+            best = min(near, key=lambda each: (each.used, each.rank))
+        of_count: dict[int, PlanOnHosts] = {}
+        for each in sorted(found, key=lambda each: each.rank):
+            of_count.setdefault(each.used, each)
+        others = tuple(of_count[count] for count in sorted(of_count) if count != best.used)
+        return replace(best, others=others, tried=len(found), rule=self._rejected(best) if never_worse else "")
+
+    def _rejected(self, best: PlanOnHosts) -> str:
+        """Say what the rule costs: the best network that it does not allow."""
+        free = self.planned(names=None, nodes=COUNTS_MAX, effort=QUICK)
+        if free.rank >= best.rank or free.figures.no_worse_than(self.central):
+            return ""
+        return (
+            f"Rejected: {_nodes(free.used)} with {free.told(free.value)}, because its 95% ({free.figures.p95_ms:,.1f} "
+            f"ms) or worst stretch ({free.figures.worst_stretch:,.2f}) is worse than that of one node "
+            f"({self.central.p95_ms:,.1f} ms, {self.central.worst_stretch:,.2f})."
+        )
+
     def planned(
         self,
         *,
@@ -166,10 +297,11 @@ class Task:
         effort: Effort | None = None,
         nodes: int | None = None,
         capacity: float | None = None,
+        never_worse: bool = False,
     ) -> PlanOnHosts:
         """Place a network: its arrangement and its hosts together (`placement.placing`).
 
-        ``names``: of the possible nodes; None for as many as the load asks for, or ``nodes`` at most: n1, n2, ….
+        ``names``: of the possible nodes; None for as many as the load asks for: n1, n2, …. ``nodes``: the most.
         ``capacity``: events/s through a node, instead of the task's.
         """
         rule = self._rule(capacity)
@@ -180,9 +312,10 @@ class Task:
             ordering=self.ordering,
             objective=self.objective,
             rule=rule,
-            nodes=nodes if names is None else len(names),
+            nodes=len(names) if names is not None and nodes is None else nodes,
             effort=effort,
             allowed=self.allowed,
+            never_worse=never_worse,
         )
         plan = placed.plan(work, ordering=self.ordering, names=names)
         loads = placed.handled(work.region_rates)
@@ -202,6 +335,7 @@ class Task:
             overload,
             self.own_limits,
             None if worst is None else [*plan.nodes][worst],
+            self.objective,
         )
 
     def _rule(self, capacity: float | None = None) -> LoadRule:
@@ -227,6 +361,14 @@ class Task:
         """The mean delay from publisher to subscriber without any network."""
         received = float(self.distances.received_rates.sum())
         return float(self.distances.received_direct_ms.sum()) / received if received else 0.0
+
+
+def _nodes(count: int) -> str:
+    return "1 node" if count == 1 else f"{count} nodes"
+
+
+def _listed(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
 def _worst(reached: Figures) -> float | None:

@@ -270,7 +270,14 @@ async def test_each_fault_is_what_the_page_promises(deployment: Deployment) -> N
         if asyncio.iscoroutine(caused):
             await caused
         going_on = asyncio.create_task(game.goes_on())
-        await until(is_said, 90)
+
+        async def says() -> bool:
+            with suppress(gamecast.GamecastError):  # a busy machine does not answer in time
+                said = is_said()
+                return bool(await said if asyncio.iscoroutine(said) else said)
+            return False
+
+        await until(says, 90)
         said_s = time.monotonic() - begun
         saw[fault] = await going_on, said_s
         print("ROW", fault, saw[fault], flush=True)

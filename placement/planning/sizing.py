@@ -1,0 +1,81 @@
+"""How many nodes a world needs, without a topology: the fewest of which none carries more than it may."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from placement.objective import region_rates
+from placement.planner import make_plan_and_report
+from placement.report import PlanReport
+from sequencing.membership import Membership
+from sequencing.plan import Ordering, Plan
+
+NODES_MAX = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Sized:
+    """A plan of as few nodes as were found; ``why`` so many, as one sentence."""
+
+    plan: Plan
+    report: PlanReport
+    nodes: int
+    why: str
+
+
+def sized(
+    membership: Membership, *, ordering: Ordering, rates: Mapping[str, float], capacity: float | Literal["receiver"]
+) -> Sized:
+    """Return a plan of the fewest nodes that keep a capacity; where none does, of those that miss it least.
+
+    Tried are the number that the events need at least, then twice as many and so on, and then what is between: a
+    region's events pass one node at least, and so may not be divided. At most one node for each region is of use.
+    """
+
+    def plan(count: int) -> tuple[Plan, PlanReport]:
+        names = dict.fromkeys((f"n{number}" for number in range(1, count + 1)), "")
+        return make_plan_and_report(membership, names, ordering=ordering, rates=rates, capacity=capacity)
+
+    by_region = region_rates(membership, rates)
+    total = float(by_region.sum())
+    made = {1: plan(1)}
+    limit = made[1][1].capacity or math.inf
+    most = max(1, min(NODES_MAX, len(membership.regions)))
+    least = min(most, max(1, math.ceil(total / limit))) if limit < math.inf else 1
+    count, missed = least, 0
+    while True:
+        made.setdefault(count, plan(count) if count not in made else made[count])
+        if not made[count][1].overload or count == most:
+            break
+        missed, count = count, min(most, 2 * count)
+    if not made[count][1].overload:
+        low, high = max(missed, least - 1), count
+        while high - low > 1:  # more nodes than suffice suffice, too
+            middle = (low + high) // 2
+            made.setdefault(middle, plan(middle))
+            low, high = (low, middle) if not made[middle][1].overload else (middle, high)
+        count = high
+    else:
+        count = min(made, key=lambda each: (made[each][1].overload, each))
+    best, report = made[count]
+    return Sized(best, report, count, _why(report, count, total, least))
+
+
+def _why(report: PlanReport, count: int, total: float, least: int) -> str:
+    nodes = "1 node" if count == 1 else f"{count:,} nodes"
+    limit = report.capacity
+    if limit is None or math.isinf(limit):
+        return f"{nodes}, for {total:,.6g} events/s in all: there is no limit for a node."
+    if report.overload:
+        return (
+            f"{nodes}: {total:,.6g} events/s in all, and the busiest node still carries {report.peak:,.6g} of the "
+            f"{limit:,.6g} that it may; more nodes bring nothing, because regions that must be ordered against each "
+            "other pass it."
+        )
+    why = f"{nodes}: {total:,.6g} events/s in all, {report.peak:,.6g} of {limit:,.6g} on the busiest node"
+    if count > least:
+        why += f"; {least:,} would do by the sum, but regions, and what must be ordered together, are not divided"
+    return f"{why}."
