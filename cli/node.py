@@ -224,7 +224,8 @@ async def _run(
         loses = not described.keeps_all if may_lose is None else may_lose
         if may_lose is None and described.append_only and described.appendfsync is None:
             logger.warning(UNREAD, name)
-        await network.register_node(name, stored_url, may_lose=loses)
+        if not await _is_leaving(name, network):
+            await network.register_node(name, stored_url, may_lose=loses)
 
     relays: RedisRelays | None = None
     try:
@@ -244,6 +245,18 @@ async def _run(
             await relays.stop()
         await server.close()
         await network.close()
+
+
+async def _is_leaving(name: str, network: RedisNetwork) -> bool:
+    """Return whether a node was retired, and regions are still there: its links are carried until they have gone."""
+    control = network.way_to_leading()
+    try:
+        if not await control.is_retired(name):
+            return False
+        plan, ending = await control.latest_plan(), await control.ending()
+        return bool(ending) or (plan is not None and name in plan.visits)
+    finally:
+        await control.close()
 
 
 async def _stay_until_empty(name: str, network: RedisNetwork, stop: Stop) -> None:

@@ -7,15 +7,19 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import AsyncExitStack
 
 import pytest
 
 import gamecast
+from adapters.redis.leadercontrol import LeaderControl
 from adapters.redis.survey import survey
 from cli.doctor import findings_of
 from sequencing.plan import Plan
+from tests.events import take
 from tests.integration.adapters.test_older_control import Deployment, deployment
 from tests.integration.adapters.test_plan_running import Server
+from tests.integration.adapters.test_several_nodes import RING, ring
 from tests.patience import patience
 
 __all__ = ["deployment"]
@@ -106,6 +110,33 @@ async def test_what_cannot_be_retired_is_said(deployment: Deployment) -> None:
         assert busy in {node.name for node in (await survey(url)).nodes if node.registered}
     deployment.nodes[busy].kill()
     await deployment.nodes[busy].restart_async()
+
+
+async def test_a_daemon_started_again_carries_links_until_its_node_has_been_left(
+    deployment: Deployment,
+) -> None:
+    url = deployment.control.url
+    async with AsyncExitStack() as stack:
+        clients = await ring(url, stack)
+        plan = await plan_of(url)
+        name = min({source for source, _ in plan.links})
+        deployment.daemons[name].kill()
+        deployment.daemons.pop(name).communicate()
+        control = LeaderControl(url)
+        assert await control.retire_node(name)
+        await control.close()
+        command = [sys.executable, "-m", "gamecast", "node", "--name", name, "--redis", deployment.nodes[name].url]
+        again = await asyncio.create_subprocess_exec(*command, "--control", url, stderr=subprocess.PIPE)
+        for client, regions in zip(clients, RING, strict=True):
+            for region in regions:
+                await client.publish(region, 1)
+        for client in clients:
+            assert len(await take(client, 4)) == 4
+        status, said = await retired(name, url)
+        assert status == 0, said
+        async with patience(60):
+            _, told = await again.communicate()
+        assert (again.returncode, b"was retired, and no region is there" in told) == (0, True), told
 
 
 @pytest.mark.parametrize("mistake", ["n9"])
