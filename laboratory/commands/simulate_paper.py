@@ -108,7 +108,7 @@ def paper(
     """
     from laboratory.paper.curves import by_groups, by_occupancy
     from laboratory.paper.experiment import Experiment
-    from laboratory.paper.summary import document, tables
+    from laboratory.paper.summary import document, of_figures, tables
 
     if plots is not None:
         from laboratory.drawing import require_matplotlib
@@ -118,7 +118,8 @@ def paper(
     seeds = range(first, first + runs)
     found = [one for several in tracked(_runs(experiment, seeds, jobs), runs, "networks placed") for one in several]
     summary = document(found, seeds, subscribers=subscribers)
-    if csv_directory is not None or plots is not None:
+    curves = {}
+    if csv_directory is not None or plots is not None or as_json:
         curves = {
             "groups": by_groups(seeds, subscribers=subscribers, largest=largest),
             "occupancy": by_occupancy(seeds, subscribers=subscribers),
@@ -130,7 +131,8 @@ def paper(
 
             draw(found, curves, subscribers, _made(plots))
     if as_json:
-        click.echo(orjson.dumps(summary))
+        figures = of_figures(curves["groups"], curves["occupancy"])
+        click.echo(orjson.dumps(summary | {"figures": figures}))
     else:
         _tell(summary)
 

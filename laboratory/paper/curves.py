@@ -17,6 +17,11 @@ OCCUPANCIES_SHOWN = (
     0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.92, 0.95, 1.0,
 )  # fmt: skip
 OCCUPANCY_GROUPS = 32
+CLAIMED_WORST = {8: 2.5, 64: 5.0}
+"""Lumezanu 2006 §4.2: the maximum stretch that it reports, by number of groups."""
+LEVELLING, PEAK, ALONE = 20, 0.15, 0.9
+"""Lumezanu 2006 §4.3 and §4.4: beyond how many groups nodes grow more slowly; at which occupancy there are most, and
+above which there is one."""
 ORDER = 7
 """A stream of chance of its own: the order in which groups are added."""
 

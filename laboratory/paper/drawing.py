@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from laboratory.drawing import plain, require_matplotlib
-from laboratory.paper.curves import OCCUPANCY_GROUPS, Curve
+from laboratory.paper.curves import ALONE, CLAIMED_WORST, LEVELLING, OCCUPANCY_GROUPS, PEAK, Curve
 from laboratory.paper.experiment import Run
 from laboratory.paper.summary import pooled
 from laboratory.placing.baselines import vector_bytes
@@ -57,11 +57,7 @@ LABELS = {
     "random": "gamecast's network on random hosts",
     "lower_bound": "lower bound: each group's 1-median",
 }
-CLAIMED_WORST = {8: 2.5, 64: 5.0}
-"""Lumezanu 2006 §4.2: the maximum stretch that it reports, by number of groups."""
 STRETCH_SHOWN_MAX = 6.0
-LEVELLING, PEAK, ALONE = 20, 0.15, 0.9
-"""Lumezanu 2006 §4.3 and §4.4."""
 CLAIM = "#666666"
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from laboratory.paper.curves import Curve
+from laboratory.paper.curves import ALONE, CLAIMED_WORST, LEVELLING, PEAK, Curve
 from laboratory.paper.experiment import SCHEMES, Run
 from laboratory.placing.baselines import vector_bytes
 from placement.topology import FloatArray
@@ -100,6 +100,24 @@ def pooled(runs: Sequence[Run], scheme: str) -> FloatArray:
     stretch = np.concatenate([run.schemes[scheme].stretch for run in runs])
     known: FloatArray = stretch[~np.isnan(stretch)]
     return known
+
+
+def of_figures(groups: Curve, occupancy: Curve) -> dict[str, Any]:
+    """Return the paper's Figures 2 to 4: what was found, and what the paper says; 2 is in `document`."""
+    found = {
+        name: {
+            "at": list(curve.at),
+            "nodes": [round(each, DIGITS) for each in curve.mean.tolist()],
+            "overlaps": [round(each, DIGITS) for each in curve.overlaps.mean(axis=0).tolist()],
+        }
+        for name, curve in (("3", groups), ("4", occupancy))
+    }
+    paper = {
+        "2": {"worst": {str(count): worst for count, worst in CLAIMED_WORST.items()}},
+        "3": {"slower_growth_beyond": LEVELLING},
+        "4": {"most_nodes_at": PEAK, "one_node_above": ALONE},
+    }
+    return {"found": found | {"4": found["4"] | {"most_nodes_at": occupancy.peak}}, "paper": paper}
 
 
 def tables(runs: Sequence[Run], curves: Mapping[str, Curve]) -> dict[str, str]:

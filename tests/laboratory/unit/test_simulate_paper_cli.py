@@ -39,13 +39,17 @@ def test_the_document_has_the_stretch_of_each_scheme_by_groups_and_the_seeds() -
             assert 1 <= scheme["p50"] <= scheme["p90"] <= scheme["max"]
         assert schemes["lower_bound"]["mean_ms"] <= min(scheme["mean_ms"] for scheme in schemes.values()) + 1e-3
         assert found["loads"][groups]["ours"]["ordered"]["max"] <= 1.0
-        for figure in ("mean_ms", "p95_ms"):
-            assert schemes["unlimited"][figure] <= schemes["central"][figure]
-        assert schemes["unlimited"]["worst_of_run"]["mean"] <= schemes["central"]["worst_of_run"]["mean"]
+        assert schemes["unlimited"]["mean_ms"] <= schemes["central"]["mean_ms"], "the objective decides"
         assert schemes["well_placed"]["mean_ms"] < schemes["paper"]["mean_ms"]
         assert schemes["well_placed"]["nodes"] == schemes["paper"]["nodes"]
         against = found["against_lower_bound"][groups]
         assert against["median"] == pytest.approx(schemes["ours"]["p50"] / schemes["lower_bound"]["p50"], abs=1e-3)
+    figures = found["figures"]["found"]
+    for name in ("3", "4"):
+        assert len(figures[name]["at"]) == len(figures[name]["nodes"]) == len(figures[name]["overlaps"]) > 10
+    assert figures["4"]["most_nodes_at"] in figures["4"]["at"]
+    assert found["figures"]["paper"]["2"]["worst"] == {"8": 2.5, "64": 5.0}
+    assert found["figures"]["paper"]["4"] == {"most_nodes_at": 0.15, "one_node_above": 0.9}
 
 
 def test_one_seed_gives_one_document_however_many_processes_there_are() -> None:
