@@ -140,7 +140,7 @@ def stored_for_all(url: str, control_url: str) -> str:
     In such a network, every client has a user and accesses nodes as that user. Otherwise all share the URL as it is.
     """
     user = urlsplit(control_url).netloc.rpartition("@")[0]
-    return _with_finder(without_user(url), []) if user.partition(":")[0] else url
+    return with_finder(without_user(url), []) if user.partition(":")[0] else url
 
 
 def as_user_of(url: str, control_url: str) -> str:
@@ -151,10 +151,10 @@ def as_user_of(url: str, control_url: str) -> str:
     as_user = with_user(url, user)
     if _FINDER.search(as_user) or "+sentinel://" not in as_user:
         return as_user
-    return _with_finder(as_user, [option[0] for option in _FINDER.finditer(control_url)])
+    return with_finder(as_user, [option[0] for option in _FINDER.finditer(control_url)])
 
 
-def _with_finder(url: str, options: Sequence[str]) -> str:
+def with_finder(url: str, options: Sequence[str]) -> str:
     """Return a URL whose sentinels are asked as another user: options of a URL."""
     place, _, query = url.partition("?")
     left = [option for option in query.split("&") if option and not _FINDER.fullmatch(option)]

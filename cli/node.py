@@ -251,28 +251,15 @@ async def _is_leaving(name: str, network: RedisNetwork) -> bool:
     """Return whether a node was retired, and regions are still there: its links are carried until they have gone."""
     control = network.way_to_leading()
     try:
-        if not await control.is_retired(name):
-            return False
-        plan, ending = await control.latest_plan(), await control.ending()
-        return bool(ending) or (plan is not None and name in plan.visits)
+        return await control.is_retired(name) and await _is_used(name, control)
     finally:
         await control.close()
 
 
-async def _stay_until_empty(name: str, network: RedisNetwork, stop: Stop) -> None:
-    """Return when no region is at a retired node: until then, its links are carried."""
-    control = network.way_to_leading()
-    try:
-        while not stop.is_set():
-            with suppress(Unreachable, OtherSideError):
-                plan, ending = await control.latest_plan(), await control.ending()
-                if not ending and (plan is None or name not in plan.visits):
-                    logger.info("node %s was retired, and no region is there any more", name)
-                    return
-            with suppress(TimeoutError):
-                await asyncio.wait_for(stop.wait(), REGISTERED_S)
-    finally:
-        await control.close()
+async def _is_used(name: str, control: LeaderControl) -> bool:
+    """Return whether a region is at a node, or may be: while epochs end somewhere."""
+    plan, ending = await control.latest_plan(), await control.ending()
+    return bool(ending) or (plan is not None and name in plan.visits)
 
 
 async def _stay_registered(name: str, url: str, network: RedisNetwork, *, may_lose: bool, stop: Stop) -> None:
@@ -284,10 +271,13 @@ async def _stay_registered(name: str, url: str, network: RedisNetwork, *, may_lo
                 await asyncio.wait_for(stop.wait(), REGISTERED_S)
                 return
             with suppress(Unreachable, OtherSideError):  # where it is away, relays say so
-                if not await control.is_registered(name):
-                    if await control.is_retired(name):
-                        await _stay_until_empty(name, network, stop)
+                if await control.is_registered(name):
+                    continue
+                if await control.is_retired(name):  # its links are carried until nothing is there
+                    if not await _is_used(name, control):
+                        logger.info("node %s was retired, and no region is there any more", name)
                         return
+                else:
                     await control.register_node(name, url, may_lose=may_lose)
                     logger.warning("node %s is registered again: the control Redis came back without it", name)
     finally:

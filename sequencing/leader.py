@@ -279,12 +279,7 @@ class Leader:
         if not seen.connections:
             yield from self._next_request(seen.asked)
             return
-        if len(seen.nodes) > 1 or seen.may_lose:
-            yield Write("settle", Record(first_plan(self._ordering, seen.nodes, self._wall_ms())))
-            return
-        # First of all it is saved: so no node ever gets an epoch that is not the network's.
-        [(node, url)] = seen.nodes.items()
-        yield Write("save", Record(sole_plan(self._ordering, node, url, self._wall_ms())))
+        yield _beginning(self._ordering, seen, self._wall_ms())
 
     def _begin_over(self, seen: Seen, record: Record) -> Steps[None]:
         """Begin another network where the control store has come back with an old copy of this one.
@@ -294,12 +289,7 @@ class Leader:
         """
         newest = max((epoch for _, epoch, _ in self._installed.values()), default=0)
         began_ms = max(self._wall_ms(), newest + 1, record.plan.epoch + 1)
-        if len(seen.nodes) > 1 or seen.may_lose:
-            begun = Write("settle", Record(first_plan(record.plan.ordering, seen.nodes, began_ms)))
-        else:
-            [(node, url)] = seen.nodes.items()
-            begun = Write("save", Record(sole_plan(record.plan.ordering, node, url, began_ms)))
-        if not (yield begun):
+        if not (yield _beginning(record.plan.ordering, seen, began_ms)):
             return  # it was this leader that was behind
         yield Tell(
             "the control Redis has an old copy of the network (plan %d.%d; nodes know up to %d): its connections end, "
@@ -758,6 +748,15 @@ class Leader:
     def _performed(self, task: Task | BeginAny | BeginNoMore, plan: Plan) -> Steps[Any]:
         [answer] = yield Perform((task,), plan)
         return answer
+
+
+def _beginning(ordering: Ordering, seen: Seen, began_ms: int) -> Write:
+    """Return the write with which a network begins."""
+    if len(seen.nodes) > 1 or seen.may_lose:
+        return Write("settle", Record(first_plan(ordering, seen.nodes, began_ms)))
+    # First of all it is saved: so no node ever gets an epoch that is not the network's.
+    [(node, url)] = seen.nodes.items()
+    return Write("save", Record(sole_plan(ordering, node, url, began_ms)))
 
 
 def _is_named(plan: Plan, node: str, run: str) -> bool:

@@ -32,7 +32,7 @@ from adapters.redis.leadercontrol import LEADING
 from adapters.redis.node import INSTALL, STEP
 from adapters.redis.nodereading import LOOK
 from adapters.redis.presence import PRESENCE
-from adapters.urls import redacted, with_user
+from adapters.urls import redacted, with_finder, with_user
 from sequencing.errors import OtherSideError, UnsupportedServer, UsageError
 
 VERSION_MIN = 7
@@ -226,11 +226,8 @@ def found_by(server_url: str, finder: RedisUser | None) -> str:
     """Return a URL whose sentinels are asked by ``finder``, if it names a password of theirs."""
     if finder is None or "sentinel_password=" not in server_url:
         return server_url
-    place, _, query = server_url.partition("?")
-    own = ("sentinel_username", "sentinel_password")
-    left = [option for option in query.split("&") if option.partition("=")[0] not in own]
-    left += [f"sentinel_username={finder.role}", f"sentinel_password={quote(finder.password, safe='')}"]
-    return f"{place}?{'&'.join(left)}"
+    password = quote(finder.password, safe="")
+    return with_finder(server_url, [f"sentinel_username={finder.role}", f"sentinel_password={password}"])
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Literal
 
 from placement.objective import region_rates
@@ -35,32 +36,28 @@ def sized(
     region's events pass one node at least, and so may not be divided. At most one node for each region is of use.
     """
 
+    @cache
     def plan(count: int) -> tuple[Plan, PlanReport]:
         names = dict.fromkeys((f"n{number}" for number in range(1, count + 1)), "")
         return make_plan_and_report(membership, names, ordering=ordering, rates=rates, capacity=capacity)
 
     by_region = region_rates(membership, rates)
     total = float(by_region.sum())
-    made = {1: plan(1)}
-    limit = made[1][1].capacity or math.inf
+    limit = plan(1)[1].capacity or math.inf
     most = max(1, min(NODES_MAX, len(membership.regions)))
     least = min(most, max(1, math.ceil(total / limit))) if limit < math.inf else 1
-    count, missed = least, 0
-    while True:
-        made.setdefault(count, plan(count) if count not in made else made[count])
-        if not made[count][1].overload or count == most:
-            break
-        missed, count = count, min(most, 2 * count)
-    if not made[count][1].overload:
-        low, high = max(missed, least - 1), count
-        while high - low > 1:  # more nodes than suffice suffice, too
-            middle = (low + high) // 2
-            made.setdefault(middle, plan(middle))
-            low, high = (low, middle) if not made[middle][1].overload else (middle, high)
-        count = high
+    tried = [1, least]
+    while plan(tried[-1])[1].overload and tried[-1] < most:
+        tried.append(min(most, 2 * tried[-1]))
+    count = tried[-1]
+    if plan(count)[1].overload:
+        count = min(tried, key=lambda each: (plan(each)[1].overload, each))
     else:
-        count = min(made, key=lambda each: (made[each][1].overload, each))
-    best, report = made[count]
+        low = tried[-2] if count > least else least - 1
+        while count - low > 1:  # more nodes than suffice suffice, too
+            middle = (low + count) // 2
+            low, count = (middle, count) if plan(middle)[1].overload else (low, middle)
+    best, report = plan(count)
     return Sized(best, report, count, _why(report, count, total, least))
 
 

@@ -7,6 +7,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Unpack
 
 import gamecast
+from adapters.embedded.network import EmbeddedNetwork
 from adapters.embedded.server import EmbeddedServer, EmbeddedServers
 from adapters.redis.leadercontrol import LeaderControl
 from adapters.redis.relays import RedisRelays
@@ -36,6 +37,20 @@ async def relaying(url: str) -> AsyncIterator[RedisRelays]:
         yield relays
     finally:
         await relays.stop()
+
+
+@asynccontextmanager
+async def secured_network(*, replicas: int = 0) -> AsyncIterator[EmbeddedNetwork]:
+    """Two nodes with users, and a manager of its own user; ``replicas``: of each node, with sentinels."""
+    network = EmbeddedNetwork(
+        "embedded://?nodes=2", ordering="acyclic", retention_events=1000, secure=True, replicas=replicas
+    )
+    try:
+        await network.open()
+        network.stand(LeaderControl(network.url))
+        yield network
+    finally:
+        await network.close()
 
 
 class Options(LimitOptions, total=False):

@@ -35,20 +35,14 @@ from cli.main import cli
 from gamecast.errors import AuthenticationFailed, NoLeader, NotAllowed, UsageError
 from tests.events import take
 from tests.integration.gateway_clients import Socket, running_gateway
-from tests.integration.networks import register
+from tests.integration.networks import register, secured_network
 from tests.patience import Deadline, patience
 
 
 @pytest.fixture
 async def secured() -> AsyncIterator[EmbeddedNetwork]:
-    """Two nodes, and a manager of its own user."""
-    network = EmbeddedNetwork("embedded://?nodes=2", ordering="acyclic", retention_events=1000, secure=True)
-    try:
-        await network.open()
-        network.stand(LeaderControl(network.url))
+    async with secured_network() as network:
         yield network
-    finally:
-        await network.close()
 
 
 async def test_game_servers_publish_and_subscribe_over_several_nodes_without_leading(secured: EmbeddedNetwork) -> None:

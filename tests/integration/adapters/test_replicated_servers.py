@@ -20,7 +20,6 @@ from adapters.embedded.network import EmbeddedNetwork
 from adapters.embedded.replicated import ReplicatedServers
 from adapters.embedded.server import EmbeddedServer
 from adapters.redis.connection import RedisConnection
-from adapters.redis.leadercontrol import LeaderControl
 from adapters.redis.users import ALL, REPLICATING, ROLES, create_users, found_by, users_of
 from adapters.urls import stored_for_all, without_user
 from cli.doctor import findings_of
@@ -30,7 +29,7 @@ from gamecast import Event
 from gamecast.errors import AuthenticationFailed, Unreachable
 from tests.events import take
 from tests.integration.adapters.test_cluster import until
-from tests.integration.networks import register
+from tests.integration.networks import register, secured_network
 from tests.patience import patience
 
 
@@ -87,14 +86,8 @@ class _Stopped:
 
 @pytest.fixture
 async def secured() -> AsyncIterator[EmbeddedNetwork]:
-    """Two nodes with users, a replica each and sentinels, and a manager."""
-    network = EmbeddedNetwork("embedded://?nodes=2", ordering="acyclic", retention_events=1000, secure=True, replicas=1)
-    try:
-        await network.open()
-        network.stand(LeaderControl(network.url))
+    async with secured_network(replicas=1) as network:
         yield network
-    finally:
-        await network.close()
 
 
 async def test_users_go_on_at_each_replica_that_takes_over(secured: EmbeddedNetwork) -> None:
