@@ -146,6 +146,7 @@ async def test_two_visitors_play_while_nodes_links_and_gateways_fail(
     assert await asyncio.to_thread(arena.wait, 30) == 0
 
 
+@pytest.mark.alone
 async def test_players_come_and_go_move_and_take_the_hoard(arena: subprocess.Popen[str]) -> None:
     url = await opened(arena)
     async with browser() as ann, browser(scheme="dark") as ben:
