@@ -38,8 +38,14 @@ def region_sums(distances: Distances) -> tuple[FloatArray, FloatArray, FloatArra
 
     Delays are summed over events/s.
     """
+    return weighted_sums(distances, np.ones(len(distances.workload.names)))
+
+
+def weighted_sums(distances: Distances, worth: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """As `region_sums`, with a weight for each subscriber as a destination."""
     work = distances.workload
-    rates = np.where(work.members, work.rates, 0.0)
-    upward = rates * (work.members.sum(axis=0) - work.members)
-    downward = work.members * (rates.sum(axis=0) - rates)
-    return upward.T @ distances.up, downward.T @ distances.down, downward.sum(axis=0)
+    rates = work.inside
+    upward = rates * ((work.counts * worth) @ work.members - work.members * worth[:, None])
+    downward = work.members * worth[:, None] * (work.counts[:, None] * rates.sum(axis=0) - rates)
+    up, down = distances.by_place(upward), distances.by_place(downward)
+    return up.T @ distances.up, down.T @ distances.down, down.sum(axis=0)

@@ -19,6 +19,7 @@ from functools import cached_property
 
 import numpy as np
 
+from placement.central import weighted_sums
 from placement.stretch import Distances
 from placement.topology import FloatArray, IntArray
 from sequencing.arrangement import Meetings
@@ -52,10 +53,6 @@ class Costs:
     def of(cls, distances: Distances, wanted: Meetings, worth: FloatArray) -> Costs:
         """Sum them; ``worth``: of each subscriber as a destination."""
         work = distances.workload
-        rates = np.where(work.members, work.rates, 0.0)
-        worth_of = work.members * worth[:, None]
-        upward = rates * (worth_of.sum(axis=0) - worth_of)
-        downward = worth_of * (rates.sum(axis=0) - rates)
         classes = np.flatnonzero(wanted.ordered).tolist()
         members = wanted.classes.members
         loose = [member for c, member in enumerate(members) if not wanted.ordered[c]]
@@ -63,13 +60,14 @@ class Costs:
         regions = (*(members[c] for c in classes), *singles)
         item_of = np.full(len(members), -1, np.int64)
         item_of[classes] = np.arange(len(classes))
-        total = float(downward.sum()) or 1.0
-        up, down = upward.T @ distances.up / total, downward.T @ distances.down / total
+        up, down, weight = weighted_sums(distances, worth)
+        total = float(weight.sum()) or 1.0
+        up, down, weight = up / total, down / total, weight / total
         by_item = [np.asarray(member) for member in regions]
         return cls(
             np.array([up[member].sum(axis=0) for member in by_item]).reshape(len(by_item), -1),
             np.array([down[member].sum(axis=0) for member in by_item]).reshape(len(by_item), -1),
-            np.array([downward[:, member].sum() / total for member in by_item]),
+            np.array([weight[member].sum() for member in by_item]),
             np.array([work.region_rates[member].sum() for member in by_item]),
             item_of[wanted.left],
             item_of[wanted.right],

@@ -185,7 +185,7 @@ def _searched(placing: _Placing, objective: Objective) -> Placed:
 def value_of(reached: Figures, objective: Objective) -> float:
     """Return what an objective minimises: ms, or the mean stretch of destinations."""
     if objective == "stretch":
-        return float(reached.known.mean()) if len(reached.known) else 0.0
+        return reached.mean_stretch
     return {"mean": reached.mean_ms, "p95": reached.p95_ms, "max": reached.max_ms}[objective]
 
 

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from scipy.sparse import csr_array
 
 from placement.topology import FloatArray, IntArray, Topology
 from placement.workloads import Workload
@@ -46,9 +47,10 @@ class Routes:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """The figures of routes. ``stretch``, ``mean_ratio``: by destination, nan where there is none (see above).
+    """The figures of routes. ``stretch``, ``mean_ratio``: by row of the workload, nan where there is none (see above).
 
-    ``mean_ms``, ``p95_ms``, ``max_ms``: of all deliveries to others, weighted by events/s.
+    ``counts``: the destinations of each row. ``mean_ms``, ``p95_ms``, ``max_ms``: of all deliveries to others, weighted
+    by events/s.
     """
 
     stretch: FloatArray
@@ -56,11 +58,18 @@ class Figures:
     mean_ms: float
     p95_ms: float
     max_ms: float
+    counts: FloatArray
 
     @property
     def known(self) -> FloatArray:
         """The stretches that exist."""
         return self.stretch[~np.isnan(self.stretch)]
+
+    @property
+    def mean_stretch(self) -> float:
+        """The mean over all destinations that have one, 0 if there is none."""
+        there = ~np.isnan(self.stretch)
+        return float(np.average(self.stretch[there], weights=self.counts[there])) if there.any() else 0.0
 
     @property
     def worst_stretch(self) -> float:
@@ -78,9 +87,9 @@ class Figures:
 
 @dataclass(frozen=True)
 class Distances:
-    """The delays that a workload's placement needs: between each subscriber and every host of the topology.
+    """The delays that a workload's placement needs: between each host with subscribers and every host of the topology.
 
-    ``up[s, h]``: from subscriber s to host h; ``down[s, h]``: from host h to subscriber s.
+    ``up[p, h]``: from the p-th of `places` to host h; ``down[p, h]``: from host h to that place.
     """
 
     workload: Workload
@@ -90,64 +99,105 @@ class Distances:
 
     @classmethod
     def of(cls, workload: Workload, topology: Topology) -> Distances:
-        """Compute them: two runs of Dijkstra's algorithm a subscriber in a network."""
-        return cls(workload, topology, topology.ms_from(workload.hosts), topology.ms_to(workload.hosts))
+        """Compute them: two runs of Dijkstra's algorithm for each place in a network."""
+        places = np.unique(workload.hosts)
+        return cls(workload, topology, topology.ms_from(places), topology.ms_to(places))
+
+    @cached_property
+    def places(self) -> IntArray:
+        """The hosts with subscribers."""
+        return np.unique(self.workload.hosts)
+
+    @cached_property
+    def place_of(self) -> IntArray:
+        """For each row of the workload the number of its place."""
+        return np.searchsorted(self.places, self.workload.hosts)
+
+    def by_place(self, of_rows: FloatArray) -> FloatArray:
+        """Sum rows of the workload by place: rows × anything → places × anything."""
+        rows = len(self.place_of)
+        standing = csr_array((np.ones(rows), (self.place_of, np.arange(rows))), shape=(len(self.places), rows))
+        summed: FloatArray = np.asarray(standing @ of_rows)
+        return summed
 
     @cached_property
     def direct(self) -> FloatArray:
-        """subscribers × subscribers: from the row's to the column's."""
-        between: FloatArray = self.up[:, self.workload.hosts].copy()
-        np.fill_diagonal(between, 0.0)
+        """places × places: from a machine at the row's to another one at the column's."""
+        between: FloatArray = self.up[:, self.places]
         return between
+
+    @cached_property
+    def published(self) -> FloatArray:
+        """places × regions: events/s from there."""
+        return self.by_place(self.workload.rates)
 
     @cached_property
     def received_direct_ms(self) -> FloatArray:
         """For each destination, the direct delays of what it receives from others, summed over events/s."""
-        work = self.workload
-        # heard[p, d]: events/s that d receives from p.
-        heard = work.rates @ work.members.T
-        summed: FloatArray = (heard * self.direct).sum(axis=0)
-        return summed
+        work, place_of = self.workload, self.place_of
+        to_place = self.published.T @ self.direct  # regions × places
+        heard: FloatArray = (work.members * to_place[:, place_of].T).sum(axis=1)
+        return heard - work.own * self.direct[place_of, place_of]
 
     @cached_property
     def received_rates(self) -> FloatArray:
         """For each destination the events/s that it receives from others."""
-        work = self.workload
-        own = (work.rates * work.members).sum(axis=1)
-        rates: FloatArray = work.received - own
+        rates: FloatArray = self.workload.received - self.workload.own
         return rates
+
+    @cached_property
+    def deliveries(self) -> float:
+        """Deliveries/s of all, to others."""
+        return float(self.workload.counts @ self.received_rates)
+
+    @cached_property
+    def direct_ms(self) -> float:
+        """The mean delay from publisher to subscriber without any network."""
+        return float(self.workload.counts @ self.received_direct_ms) / self.deliveries if self.deliveries else 0.0
 
 
 def figures(distances: Distances, routes: Routes) -> Figures:
     """Return the figures of routes; see the module for what is left out."""
-    work, direct = distances.workload, distances.direct
+    work, direct, counts = distances.workload, distances.direct, distances.workload.counts
     subscribers = len(work.names)
     sequenced, ratios, ratio_rates = np.zeros(subscribers), np.zeros(subscribers), np.zeros(subscribers)
+    own_at = distances.by_place(work.inside)
     delays: list[FloatArray] = []
     rates: list[FloatArray] = []
     for region in range(len(work.regions)):
         there = np.flatnonzero(work.members[:, region])
-        rate = work.rates[there, region]
+        if not len(there):
+            continue
+        # What differs between subscribers at one place is only which events are their own.
+        places, place = np.unique(distances.place_of[there], return_inverse=True)
+        rate, own = distances.published[places, region], work.rates[there, region] / counts[there]
         taken = (
-            distances.up[there, routes.ingress[region]][:, None]
+            distances.up[places, routes.ingress[region]][:, None]
             + routes.within_ms[region]
-            + distances.down[there, routes.egress[region]][None, :]
+            + distances.down[places, routes.egress[region]][None, :]
         )
-        weight = np.repeat(rate[:, None], len(there), axis=1)
-        np.fill_diagonal(weight, 0.0)
-        sequenced[there] += (weight * taken).sum(axis=0)
-        straight = direct[np.ix_(there, there)]
-        counted = np.where(straight > 0, weight, 0.0)
-        ratios[there] += (counted * taken / np.where(straight > 0, straight, 1.0)).sum(axis=0)
-        ratio_rates[there] += counted.sum(axis=0)
-        heard = weight > 0
+        here = taken[place, place]
+        sequenced[there] += (rate @ taken)[place] - own * here
+        straight = direct[np.ix_(places, places)]
+        is_apart = straight > 0
+        ratio = np.where(is_apart, taken / np.where(is_apart, straight, 1.0), 0.0)
+        ratios[there] += (rate @ ratio)[place] - own * ratio[place, place]
+        ratio_rates[there] += (rate @ is_apart)[place] - own * is_apart[place, place]
+        weight = np.outer(rate, np.bincount(place, counts[there]))
+        weight[np.diag_indices_from(weight)] -= own_at[places, region]
+        heard = weight > SAME * rate.sum()
         delays.append(taken[heard])
         rates.append(weight[heard])
     with np.errstate(divide="ignore", invalid="ignore"):
         straight = distances.received_direct_ms
-        stretch = np.where(straight > 0, sequenced / straight, np.nan)
-        mean_ratio = np.where(ratio_rates > 0, ratios / ratio_rates, np.nan)
-    return Figures(stretch, mean_ratio, *_summary(delays, rates))
+        stretch = np.where(straight > _least(straight), sequenced / straight, np.nan)
+        mean_ratio = np.where(ratio_rates > _least(ratio_rates), ratios / ratio_rates, np.nan)
+    return Figures(stretch, mean_ratio, *_summary(delays, rates), counts)
+
+
+def _least(sums: FloatArray) -> float:
+    """Return what is no more than the rounding of these sums."""
+    return SAME * float(sums.max(initial=0.0))
 
 
 def _summary(delays: list[FloatArray], rates: list[FloatArray]) -> tuple[float, float, float]:

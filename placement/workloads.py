@@ -39,6 +39,9 @@ class Workload:
 
     ``rates``: events/s of each subscriber to each region, subscribers × regions. A publisher has the
     region, unless the region has no subscriber.
+
+    A row may be several subscribers that stand on one host, have the same regions and publish alike: ``alike`` is how
+    many, None for one each, and ``rates`` are those of all of them. ``asked`` is the membership with each of them.
     """
 
     hosts: IntArray
@@ -46,6 +49,8 @@ class Workload:
     rates: FloatArray
     names: tuple[str, ...]
     regions: tuple[str, ...]
+    alike: FloatArray | None = None
+    asked: Membership | None = None
 
     @classmethod
     def of(cls, hosts: IntArray, members: BoolArray, rates: FloatArray | None = None) -> Workload:
@@ -56,12 +61,30 @@ class Workload:
 
     @cached_property
     def membership(self) -> Membership:
-        """The same as a membership; its regions and subscribers are in the order of the columns and rows."""
+        """The same as a membership; its regions are in the order of the columns."""
+        if self.asked is not None:
+            return self.asked
         regions_of = {
             name: [self.regions[region] for region in np.flatnonzero(row).tolist()]
             for name, row in zip(self.names, self.members, strict=True)
         }
         return Membership.of(regions_of, known_regions=self.regions)
+
+    @cached_property
+    def counts(self) -> FloatArray:
+        """How many subscribers each row is."""
+        return np.ones(len(self.names)) if self.alike is None else self.alike
+
+    @cached_property
+    def inside(self) -> FloatArray:
+        """``rates`` of those who have the region."""
+        return np.where(self.members, self.rates, 0.0)
+
+    @cached_property
+    def own(self) -> FloatArray:
+        """Events/s that each subscriber of a row publishes to regions that it has."""
+        summed: FloatArray = self.inside.sum(axis=1) / self.counts
+        return summed
 
     @cached_property
     def region_rates(self) -> FloatArray:
@@ -71,7 +94,7 @@ class Workload:
 
     @cached_property
     def received(self) -> FloatArray:
-        """Events/s that each subscriber receives, its own included."""
+        """Events/s that each subscriber of a row receives, its own included."""
         rates: FloatArray = self.members @ self.region_rates
         return rates
 

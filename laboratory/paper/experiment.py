@@ -84,7 +84,7 @@ def run(experiment: Experiment, seed: int) -> list[Run]:
         np.random.default_rng([seed, HOSTS]),
         clusters=experiment.clusters,
     )
-    up = network.ms_from(hosts)
+    up = network.ms_from(np.unique(hosts))
     found = []
     for groups in experiment.groups:
         random = np.random.default_rng([seed, GROUPS, groups])

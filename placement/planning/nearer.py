@@ -104,7 +104,7 @@ class NearerReplanning(Replanning):
         for node in self.nodes:
             yield self.plan_of(dict.fromkeys(part.regions, (node,)), ())
         task = self._task(part)
-        if len(part.regions) < 2 or task.distances.workload.names != part.membership.subscribers:
+        if len(part.regions) < 2 or task.distances.workload.membership.subscribers != part.membership.subscribers:
             return
         placed = task.planned(names=None, effort=self._effort)
         quietest: dict[str, str] = {}
@@ -121,7 +121,7 @@ class NearerReplanning(Replanning):
             yield candidate
 
     def _received(self, part: Part) -> float:
-        return float(self._task(part).distances.received_rates.sum())
+        return self._task(part).distances.deliveries
 
     def _task(self, part: Part) -> Task:
         if (task := self._tasks.get(part.regions)) is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -33,8 +34,8 @@ COMPARED_REGIONS_MAX = 200
 """With more regions, each search takes long, and only one is made."""
 QUICK = EFFORTS["quick"]
 
-SUBSCRIBERS_MAX = 5_000
-"""Each costs two runs of Dijkstra's algorithm and two rows as long as there are hosts."""
+CELLS_MAX = 100_000_000
+"""Rows of subscribers that differ, times regions: some 3 GB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +142,8 @@ class PlanOnHosts:
 
     def answer(self) -> str:
         """Say how many nodes, where, and what fewer or more of them would bring."""
-        said = f"{_nodes(self.used)}, on {_listed([*self.host_of.values()])}: {self.told(self.value)}"
+        places = [f"{host} ({count})" if count > 1 else host for host, count in Counter(self.host_of.values()).items()]
+        said = f"{_nodes(self.used)}, on {_listed(places)}: {self.told(self.value)}"
         fewer = [other for other in self.others if other.used < self.used]
         more = [other for other in self.others if other.used > self.used]
         if fewer:
@@ -150,8 +152,9 @@ class PlanOnHosts:
             said += f", and {best.overload:,.6g} events/s too many on one" if best.overload > self.overload else ""
         if more:
             best = min(more, key=lambda other: (other.overload, other.value))
-            gain = self.value - best.value
-            said += f"; {_nodes(best.used)} would bring {self.told(gain)}" if gain > 0 else "; more bring nothing"
+            gain = f"{self.value - best.value:,.2f}" if self.objective == "stretch" else self._ms(self.value - best.value)
+            brings = float(gain.split()[0].replace(",", "")) > 0
+            said += f"; {_nodes(best.used)} would bring {gain}" if brings else "; more bring nothing"
         return f"{said}."
 
     def told(self, value: float) -> str:
@@ -159,7 +162,11 @@ class PlanOnHosts:
         if self.objective == "stretch":
             return f"a mean stretch of {value:,.2f}"
         what = {"mean": "on average", "p95": "for 95%", "max": "at most"}[self.objective]
-        return f"{value:,.1f} ms {what}"
+        return f"{self._ms(value)} {what}"
+
+    @staticmethod
+    def _ms(value: float) -> str:
+        return f"{value:,.1f} ms"
 
     def _missed(self) -> Iterator[str]:
         if self.worst is not None and self.capacities:
@@ -328,7 +335,7 @@ class Task:
             {node: distances.topology.names[host] for node, host in zip(plan.nodes, placed.hosts, strict=False)},
             figures(distances, placed.routes(distances.topology)),
             self.central,
-            self.direct_ms,
+            distances.direct_ms,
             self.bound_ms,
             self.limit,
             peak,
@@ -355,12 +362,6 @@ class Task:
     def bound_ms(self) -> float:
         """A mean delay that no network is below: see `placement.bound`."""
         return figures(self.distances, lower_bound(self.distances)).mean_ms
-
-    @cached_property
-    def direct_ms(self) -> float:
-        """The mean delay from publisher to subscriber without any network."""
-        received = float(self.distances.received_rates.sum())
-        return float(self.distances.received_direct_ms.sum()) / received if received else 0.0
 
 
 def _nodes(count: int) -> str:
@@ -437,22 +438,29 @@ def _numbers(hosts: Sequence[str], topology: Topology) -> IntArray:
 def _workload(
     membership: Membership, topology: Topology, host_of: Mapping[str, str], rates: Mapping[str, float]
 ) -> Workload:
-    if len(membership.subscribers) > SUBSCRIBERS_MAX:
-        raise UsageError(
-            f"--topology: {len(membership.subscribers):,} subscribers are more than {SUBSCRIBERS_MAX:,}: plan for the "
-            "servers that they are on, or without a topology"
-        )
     number_of = {host: number for number, host in enumerate(topology.names)}
-    hosts = []
-    for subscriber in membership.subscribers:
+    incidence, counts = membership.incidence.tocsr().sorted_indices(), Counter[tuple[int, bytes]]()
+    first: dict[tuple[int, bytes], int] = {}
+    for row, subscriber in enumerate(membership.subscribers):
         host = host_of.get(subscriber, subscriber)
         if host not in number_of:
             cure = "" if subscriber in host_of else "; say by --hosts FILE where subscribers stand"
             raise UsageError(f"subscriber {subscriber!r}: the topology has no host {host!r}{cure}")
-        hosts.append(number_of[host])
-    members = membership.incidence.toarray().astype(bool)
+        has = incidence.indices[incidence.indptr[row] : incidence.indptr[row + 1]]
+        first.setdefault(alike := (number_of[host], has.tobytes()), row)
+        counts[alike] += 1
+    if len(first) * len(membership.regions) > CELLS_MAX:
+        raise UsageError(
+            f"--topology: {len(first):,} subscribers that differ in host or regions, with {len(membership.regions):,} "
+            f"regions, are more than {CELLS_MAX:,} together: plan for the servers that they are on, or without a topology"
+        )
+    rows = [*first.values()]
+    members = incidence[rows].toarray().astype(bool)
+    several = np.array([counts[alike] for alike in first], float)
     by_region = region_rates(membership, rates)
-    published = members * (by_region / np.maximum(members.sum(axis=0), 1))
+    published = members * several[:, None] * (by_region / np.maximum(several @ members, 1))
     # Events of a region without subscribers pass a node, too, wherever they come from.
     published[:1] += np.where(members.any(axis=0), 0.0, by_region)
-    return Workload(np.array(hosts, np.int64), members, published, membership.subscribers, membership.regions)
+    hosts = np.array([host for host, _ in first], np.int64)
+    names = tuple(membership.subscribers[row] for row in rows)
+    return Workload(hosts, members, published, names, membership.regions, several, membership)

@@ -10,7 +10,7 @@ from scipy.sparse import csgraph
 
 from laboratory.placing import baselines
 from placement.bound import lower_bound
-from placement.central import region_costs
+from placement.central import region_costs, weighted_sums
 from placement.placing import LoadRule, place
 from placement.stretch import Distances, Routes, figures
 from placement.topology import matrix
@@ -38,6 +38,31 @@ def test_what_is_published_more_often_counts_more() -> None:
     assert found.stretch[2] == pytest.approx((9 * 30 + 1 * 40) / (9 * 30 + 1 * 20))
     # Nobody but a and b publish, so b hears of a only.
     assert found.stretch[1] == pytest.approx(1.0)
+
+
+def test_subscribers_that_are_alike_count_as_if_each_had_a_row() -> None:
+    ms = np.abs(np.subtract.outer(np.arange(4.0), np.arange(4.0))) * 10 + np.eye(4)
+    line, random = matrix("abcd", ms), np.random.default_rng(3)
+    for _ in range(20):
+        hosts, members = random.integers(4, size=6), random.random((6, 3)) < 0.6
+        counts, each = random.integers(1, 5, size=6), random.random((6, 3)) * members
+        rows = np.repeat(np.arange(6), counts)
+        single = Workload.of(hosts[rows], members[rows], each[rows])
+        names = tuple(f"s{row}" for row in range(6))
+        rates = each * counts[:, None]
+        grouped = Workload(hosts, members, rates, names, single.regions, counts.astype(float), single.membership)
+        routes = Routes(np.array([0, 1, 2]), np.array([1, 1, 3]), np.array([10.0, 0.0, 12.0]))
+        one, other = Distances.of(single, line), Distances.of(grouped, line)
+        of_each, of_rows = figures(one, routes), figures(other, routes)
+        np.testing.assert_allclose(of_rows.stretch[rows], of_each.stretch)
+        np.testing.assert_allclose(of_rows.mean_ratio[rows], of_each.mean_ratio)
+        for name in ("mean_ms", "p95_ms", "max_ms", "mean_stretch"):
+            assert getattr(of_rows, name) == pytest.approx(getattr(of_each, name))
+        assert other.deliveries == pytest.approx(one.deliveries)
+        assert other.direct_ms == pytest.approx(one.direct_ms)
+        worth = random.random(6)
+        for mine, alone in zip(weighted_sums(other, worth), weighted_sums(one, worth[rows]), strict=True):
+            np.testing.assert_allclose(mine, alone)
 
 
 def test_who_hears_nothing_of_others_has_no_stretch() -> None:
