@@ -97,8 +97,8 @@ def analyze(
     SESSION is the directory of a recorded session, a delivery log (JSON Lines, gzip-compressed or not) as `gamecast
     audit` reads it, or a directory of logs: a path, or a URL (file, s3, s3a, gs, abfss, hdfs). Several are analyzed
     together. Unusable input is put aside and counted.
-    The report is DIR/report.html, with pictures and CSV tables beside it. `gamecast plan` reads DIR/membership.csv and
-    DIR/rates.csv.
+    The report is DIR/report.html, with pictures and CSV tables beside it. `gamecast plan size` reads
+    DIR/membership.csv and DIR/rates.csv.
 
     A promise is broken where the records show it. They cannot show that all were kept where they have holes: where a
     recorder dropped rows, a server was killed or still runs, or files are missing or damaged. Then it cannot

@@ -35,7 +35,7 @@ SECTIONS = {
         "compact": "Put the small files of a recorded session together.",
         "analyze": "Analyze recorded sessions: latency, order, load, placement.",
         "audit": "Judge delivery logs: one order, nothing lost or repeated?",
-        "plan": "Plan a sequencing network from a membership file.",
+        "plan": "Plan a sequencing network: how many nodes, where, is it sound, and what would be better.",
     },
     "Measure": {"loadtest": "Put load on a network, and check the deliveries of all clients."},
 }

@@ -35,7 +35,7 @@ logger = daemon_logger("manager")
     type=click.Choice(get_args(Ordering)),
     default="acyclic",
     show_default=True,
-    help="The order that plans guarantee, if the network has none yet: see `gamecast plan`.",
+    help="The order that plans guarantee, if the network has none yet: see `gamecast plan size`.",
 )
 @leading_options
 @overlaps_option

@@ -1,4 +1,4 @@
-"""`gamecast plan`: make a plan from a membership file, with figures, a document and a picture."""
+"""`gamecast plan`: make, place and check a plan from a membership file, with figures, a document and a picture."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import click
 import orjson
@@ -17,23 +18,33 @@ from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from cli.outfiles import writing
 from cli.plan_running import Wanted, apply_reviewed, plan_running
-from gamecast.errors import InvalidInput
+from gamecast.errors import InvalidInput, PlanError, UsageError
 from launcher.ending import BROKEN
 from sequencing.names import check_node_name
-from sequencing.plan import Ordering
+from sequencing.plan import Ordering, Plan
 
 if TYPE_CHECKING:
-    from placement.placing import Objective
+    from placement.planning.figures import PlanFigures
     from placement.planning.frontier import Frontier
+    from placement.planning.places import Task
     from placement.planning.reading import MembershipFile
+    from placement.topology import Topology
+    from sequencing.membership import Membership
+
+Capacity = float | Literal["receiver"] | None
 
 NODES_DEFAULT = 3
 FRONTIER_NODES_DEFAULT = 64
 SECONDS_DEFAULT = 5.0
+SECONDS_LEAST, SECONDS_MOST = 0.5, 600.0
+EFFORT = "normal"
 MADE_NOW = ""
 """What --apply has without a file."""
-EFFORTS = "quick", "normal", "thorough"
-"""`placement.placing.EFFORTS`, without importing scipy before it is needed."""
+WORLD = "world:"
+ORDERINGS = get_args(Ordering)
+OBJECTIVES = "mean", "p95", "max", "stretch", "balance"
+PLANS = ".json", ""
+"""What the names of files end in that get a plan; all others get a picture."""
 
 
 class Stopwatch:
@@ -52,7 +63,33 @@ class Stopwatch:
         self.seconds[name] = time.perf_counter() - begun
 
 
-def _capacity(_: click.Context, __: click.Parameter, value: str | None) -> float | Literal["receiver"] | None:
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What --ordering says: None where it does not; ``overlaps``: a file, 'grid', or nothing."""
+
+    ordering: Ordering | None
+    overlaps: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Nodes:
+    """What --nodes says: how many at most, or their names, and the file of the hosts that they may stand on."""
+
+    count: int | None
+    names: tuple[str, ...]
+    hosts: Path | None
+
+    def called(self) -> list[str]:
+        """Return names for them."""
+        return [*self.names] or [f"n{number}" for number in range(1, (self.count or NODES_DEFAULT) + 1)]
+
+    @property
+    def is_given(self) -> bool:
+        """Whether their number is."""
+        return self.count is not None or bool(self.names)
+
+
+def _capacity(_: click.Context, __: click.Parameter, value: str | None) -> Capacity:
     if value is None:
         return None
     if value == "receiver":
@@ -66,162 +103,118 @@ def _capacity(_: click.Context, __: click.Parameter, value: str | None) -> float
     return events_per_s
 
 
-@click.command("plan")
-@click.argument("membership", required=False, type=click.Path(path_type=Path, allow_dash=True))
-@click.option(
-    "--world",
-    metavar="SPEC",
-    help="Plan for a grid world of walking players instead of MEMBERSHIP: COLUMNSxROWS:servers=N,players=N, and "
-    "gather=spread|flocks|event|boss, seed, speed, events, walked, handover if you like.",
-)
-@click.option(
-    "--from",
-    "url",
-    metavar="URL",
-    help="Plan better places for the regions of this running network, instead of MEMBERSHIP: see above.",
-)
-@click.option(
-    "--apply",
-    is_flag=False,
-    flag_value=MADE_NOW,
-    metavar="[FILE]",
-    help="With --from: have the network go over to the plan, and measure it again; with FILE to the one that was "
-    "reviewed, which --out wrote, or say what has changed since.",
-)
-@click.option(
-    "--seconds",
-    type=click.FloatRange(0.5, 600.0),
-    metavar="N",
-    help="With --from: measure the regions' events/s for so long.  [default: 5]",
-)
-@click.option(
-    "--nodes",
-    type=click.IntRange(1, 10_000),
-    help="Plan for so many nodes at most: n1, n2, ….  [default: with --topology or --capacity the best number; else 3]",
-)
-@click.option("--node", "named", multiple=True, metavar="NAME", help="Plan for this node; repeatable.")
-@click.option(
-    "--ordering",
-    type=click.Choice(get_args(Ordering)),
-    help="overlap: order the regions that at least two subscribers have in common. acyclic: also order all regions "
-    "that one subscriber has at the same time, so that no cycle can arise. causal: acyclic, and a subscriber delivers "
-    "an event after its publisher's earlier events in other regions.  [default: acyclic]",
-)
-@click.option(
+def _order(_: click.Context, __: click.Parameter, value: str | None) -> Order:
+    ordering: Ordering | None = None
+    overlaps: str | None = None
+    for each in value.split(",") if value else ():
+        if each in ORDERINGS and ordering is None:
+            ordering = each  # type: ignore[assignment] # it is one of them
+        elif overlaps is None and (each == "grid" or Path(each).exists()):
+            overlaps = each
+        else:
+            raise click.BadParameter(f"{each!r} is none of {', '.join(ORDERINGS)}, grid and a file, or a second one")
+    return Order(ordering, overlaps)
+
+
+def _nodes(_: click.Context, __: click.Parameter, values: Sequence[str]) -> Nodes:
+    count: int | None = None
+    names: list[str] = []
+    hosts: Path | None = None
+    for value in values:
+        if value.lstrip("+-").isdecimal():
+            count = int(value)
+            if not 1 <= count <= 10_000:
+                raise click.BadParameter(f"{value} is not a number of nodes from 1 to 10,000")
+        elif Path(value).is_file() or "/" in value or "." in value:
+            hosts = Path(value)
+        else:
+            names += [check_node_name(name) for name in value.split(",")]
+    if names and count is not None:
+        raise click.BadParameter("give either how many nodes, or the name of each")
+    if len(set(names)) != len(names):
+        raise click.BadParameter(f"a node is named twice: {', '.join(names)}")
+    return Nodes(count, tuple(names), hosts)
+
+
+def _files(_: click.Context, __: click.Parameter, values: Sequence[Path]) -> tuple[Path, ...]:
+    from placement.planning.picture import SUFFIXES, require_drawable
+
+    for file in values:
+        if (suffix := file.suffix.lower()) not in PLANS:
+            if suffix not in SUFFIXES:
+                raise click.BadParameter(f"{file}: the name must end in .json, or for a picture in .png, .svg or .pdf")
+            require_drawable(file)
+    return tuple(values)
+
+
+_PATH = click.Path(path_type=Path)
+_MEMBERSHIP = click.argument("membership")
+_rates = click.option(
     "--rates",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Events/s of regions, rows of region,rate.  [default: 1 each]",
+    multiple=True,
+    type=_PATH,
+    metavar="FILE|SESSION",
+    help="Events/s of regions, rows of region,rate, or as in a recorded session; repeatable.  [default: 1 each]",
 )
-@click.option(
-    "--rates-from",
-    type=click.Path(path_type=Path),
-    metavar="SESSION",
-    help="Events/s of regions in a recorded session. --rates overrides them.",
-)
-@click.option(
-    "--overlaps",
-    "overlaps_file",
-    metavar="FILE|grid",
-    help="Overlaps to order even if no subscriber has them now: rows of region,neighbour. 'grid': all cells that "
-    "touch, for regions named NAME:COLUMN:ROW. With this option, overlaps of a single subscriber are ordered too.",
-)
-@click.option(
+_capacities = click.option(
     "--capacity",
     metavar="EVENTS_PER_S",
     callback=_capacity,
-    help="Limit of events/s through a node, or 'receiver': as much as the busiest subscriber receives.  [default: "
-    "spread the load as far as it is worth longer paths; with --topology: no limit]",
+    help="Limit of events/s through a node, or 'receiver': as much as the busiest subscriber receives.",
 )
-@click.option(
-    "--topology",
-    type=click.Path(path_type=Path),
+_ordering = click.option(
+    "--ordering",
+    metavar="KIND[,OVERLAPS]",
+    callback=_order,
+    help="overlap: order the regions that at least two subscribers have in common. acyclic: also order all regions "
+    "that one subscriber has at the same time, so that no cycle can arise. causal: acyclic, and a subscriber delivers "
+    "an event after its publisher's earlier events in other regions. OVERLAPS: a file of region,neighbour, to order "
+    "even if no subscriber has both now; or grid, all cells that touch, for regions named NAME:COLUMN:ROW.  "
+    "[default: acyclic]",
+)
+_out = click.option(
+    "--out",
+    multiple=True,
+    type=_PATH,
     metavar="FILE",
-    help="Choose hosts for the nodes too: a latency matrix (CSV), GraphML, GML, or NAME_edges.csv.",
+    callback=_files,
+    help="Write the plan to FILE.json, or draw it to FILE.png, .svg or .pdf; repeatable.",
 )
-@click.option("--rtt", is_flag=True, help="The topology has round-trip times: halve them.")
-@click.option(
-    "--weight",
-    metavar="NAME",
-    help="The attribute or column of links' delays.  [default: latency_ms, or delay_ms in NAME_edges.csv]",
-)
-@click.option(
-    "--hosts",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Hosts of the subscribers, rows of subscriber,host.  [default: the host of the subscriber's name]",
-)
-@click.option(
-    "--node-hosts",
-    "node_hosts",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="With --topology: nodes stand on these hosts only, rows of host, or of host,EVENTS_PER_S for what a node "
-    "there may carry; with --from, rows of node,host.  [default: any host]",
-)
-@click.option(
-    "--objective",
-    type=click.Choice(("mean", "p95", "max", "stretch")),
-    default="mean",
-    show_default=True,
-    help="With --topology: minimise this delay from publisher to subscriber, or the mean stretch.",
-)
-@click.option(
-    "--effort",
-    type=click.Choice(EFFORTS),
-    default="normal",
-    show_default=True,
-    help="With --topology: how long to search. For 32 regions that is about 0.3 s, 1 s or 20 s.",
-)
-@click.option(
-    "--never-worse-than-one-node",
-    "never_worse",
-    is_flag=True,
-    help="With --topology: only networks whose mean, 95th percentile and worst stretch are no greater than those of "
-    "one node at the best host; else the objective alone decides.",
-)
-@click.option(
-    "--frontier",
-    is_flag=True,
-    help="With --topology: compare networks from 1 node up to --nodes, by delay and by the load of their busiest node; "
-    "plan the one that we would take, and say why. --picture draws the comparison.  [default of --nodes: 64]",
-)
-@click.option("--out", type=click.Path(path_type=Path), metavar="FILE", help="Write the plan as JSON.")
-@click.option("--picture", type=click.Path(path_type=Path), metavar="FILE", help="Draw the plan: .png, .svg or .pdf.")
-@click.option("--skip-bad", is_flag=True, help="Count malformed rows instead of stopping at the first.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
-@click.pass_context
-def plan(
-    context: click.Context,
-    membership: Path | None,
-    *,
-    world: str | None,
-    url: str | None,
-    apply: str | None,
-    seconds: float | None,
-    nodes: int | None,
-    named: Sequence[str],
-    ordering: Ordering | None,
-    rates: Path | None,
-    rates_from: Path | None,
-    overlaps_file: str | None,
-    capacity: float | Literal["receiver"] | None,
-    topology: Path | None,
-    rtt: bool,
-    weight: str | None,
-    hosts: Path | None,
-    node_hosts: Path | None,
-    objective: Objective,
-    effort: str,
-    never_worse: bool,
-    frontier: bool,
-    out: Path | None,
-    picture: Path | None,
-    skip_bad: bool,
-    as_json: bool,
-) -> None:
-    """Plan a sequencing network from a membership file. The plan says which regions must be ordered together, where,
-    and what each node carries.
+_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
+
+
+class Plans(click.Group):
+    """The four commands; the former single one is named by what it is now."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Take the arguments, unless they are those of the former command."""
+        if args and args[0] == "--from":
+            ctx.fail(f"`{ctx.command_path} --from URL` is now `{ctx.command_path} improve URL`")
+        if args and args[0] == "--world":
+            ctx.fail(f"`{ctx.command_path} --world SPEC` is now `{ctx.command_path} size {WORLD}SPEC`")
+        return super().parse_args(ctx, args)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command; without one of the four, say which is meant."""
+        if args and args[0] not in self.commands:
+            meant = "improve" if "--from" in args else "places" if "--topology" in args else "size"
+            ctx.fail(f"{args[0]!r} is none of {', '.join(self.commands)}: do you mean `{ctx.command_path} {meant}`?")
+        return super().resolve_command(ctx, args)
+
+
+@click.group("plan", cls=Plans, no_args_is_help=True)
+def plan() -> None:
+    """Plan a sequencing network: how many nodes, where, is it sound, and what would be better.
+
+    \b
+    How many nodes?                gamecast plan size members.csv --capacity 2000
+    How many, and where?           gamecast plan places members.csv latency.csv:rtt
+    Is this plan sound?            gamecast plan check plan.json members.csv
+    What is better elsewhere?      gamecast plan improve redis://10.0.0.1
+
+    A plan says which regions must be ordered together, where, and what each node carries.
 
     MEMBERSHIP has a row for each subscription, CSV or JSON Lines, gzip-compressed or not; - is standard input.
 
@@ -232,193 +225,484 @@ def plan(
         ,desert
 
     The CSV header is optional. With a header, columns may be in any order, beside other columns. A row without a
-    subscriber says that the region exists. Repeated rows count once.
+    subscriber says that the region exists. Repeated rows count once. Instead of a file, world:SPEC is a grid world of
+    walking players: world:COLUMNSxROWS:servers=N,players=N, and gather=spread|flocks|event|boss, seed, speed, events,
+    walked, handover if you like.
 
-    With --from URL, the members are those of a running network. Its leader plans one component at a time, without
-    knowing which regions are busy. This measures that, and says which regions would be better off elsewhere: so that an
-    event passes fewer nodes, and no node carries more than its share; with --topology and --node-hosts, so that events
-    arrive sooner. It moves only what is worth a move. With --apply, the network goes over to it, while it runs; with
-    --out FILE, and later --apply FILE, to what was reviewed.
+    TOPOLOGY is a latency matrix (CSV), GraphML, GML, or NAME_edges.csv. FILE:rtt has round-trip times, which are
+    halved; FILE:weight=NAME has delays in this attribute or column (else latency_ms, or delay_ms in NAME_edges.csv).
 
-    Exit status: 0 if the plan satisfies the conditions C1 to C4 and keeps --capacity, 1 if not, or if the leader
-    refused a part of it, 2 for malformed or empty input, 3 if the network is unavailable.
+    HOSTS says where subscribers stand, rows of subscriber,host; without it, on the host of their name.
     """
-    from placement.placing import EFFORTS as PLACING_EFFORTS
+
+
+@plan.command("size")
+@_MEMBERSHIP
+@click.option(
+    "--nodes",
+    multiple=True,
+    metavar="N|NAMES",
+    callback=_nodes,
+    help="Plan for so many nodes at most, n1, n2, …, or for these: fra,tok.  [default: with --capacity as many as it "
+    "takes, else 3]",
+)
+@_capacities
+@_rates
+@_ordering
+@_out
+@click.option("--skip-bad", is_flag=True, help="Count malformed rows instead of stopping at the first.")
+@_json
+@click.pass_context
+def size(
+    context: click.Context,
+    membership: str,
+    *,
+    nodes: Nodes,
+    capacity: Capacity,
+    rates: Sequence[Path],
+    ordering: Order,
+    out: Sequence[Path],
+    skip_bad: bool,
+    as_json: bool,
+) -> None:
+    """Say how many nodes a world needs, and plan them.
+
+    MEMBERSHIP: see `gamecast plan`. Without --capacity, the load is spread as far as it is worth longer paths.
+
+    Exit status: 0 if the plan satisfies the conditions C1 to C4 and keeps --capacity, 1 if not, 2 for malformed or
+    empty input.
+
+    \b
+    Example:
+      gamecast plan size members.csv --rates rates.csv --capacity 2000 --out plan.json --out plan.png
+    """
     from placement.planner import make_plan_and_report
-    from placement.planning.document import PAIRS_MAX, plan_document
-    from placement.planning.figures import PlanFigures
+    from placement.planning.picture import draw_plan
+    from placement.planning.sizing import sized
+
+    if nodes.hosts is not None:
+        raise UsageError(f"--nodes {nodes.hosts}: hosts need a topology, see `gamecast plan places`")
+    with _progress() as (show, advance):
+        watch = Stopwatch(show)
+        world = _read(membership, watch, advance, order=ordering, rates=rates, skip_bad=skip_bad)
+        with watch.stage("plan", "planning"):
+            if capacity is not None and not nodes.is_given:
+                found = sized(world.reckoned, ordering=world.ordering, rates=world.rates, capacity=capacity)
+                made, choice, why = found.plan, found.report, (found.why, *found.report.why)
+            else:
+                made, choice = make_plan_and_report(
+                    world.reckoned,
+                    dict.fromkeys(nodes.called(), ""),
+                    ordering=world.ordering,
+                    rates=world.rates,
+                    capacity=capacity,
+                )
+                why = choice.why
+        if not world.rates:
+            why = (*why, "No rates were given: 1 event/s for each region is a guess (--rates).")
+        chosen = {"arrangement": choice.arrangement, "optimal": choice.optimal, "why": why}
+        shown = _Shown(world, made, watch, why, chosen, choice.overload if capacity is not None else 0.0)
+        shown.write(out, {}, draw_plan)
+    shown.tell(context, out, as_json=as_json)
+
+
+@plan.command("places")
+@_MEMBERSHIP
+@click.argument("topology")
+@click.argument("hosts", required=False, type=_PATH)
+@click.option(
+    "--nodes",
+    multiple=True,
+    metavar="N|NAMES|FILE",
+    callback=_nodes,
+    help="At most so many nodes, n1, n2, …, or these: fra,tok; or a file of the hosts that they may stand on, rows of "
+    "host, or of host,EVENTS_PER_S for what a node there may carry; repeatable.  [default: the best number, any host]",
+)
+@_capacities
+@_rates
+@click.option(
+    "--objective",
+    type=click.Choice(OBJECTIVES),
+    default="mean",
+    show_default=True,
+    help="Minimise this delay from publisher to subscriber, or the mean stretch. balance: compare networks of up to 64 "
+    "nodes, or --nodes, by delay and by the load of their busiest node, and take the one that we would.",
+)
+@click.option(
+    "--never-worse-than-one-node",
+    "never_worse",
+    is_flag=True,
+    help="Only networks whose mean, 95th percentile and worst stretch are no greater than those of one node at the "
+    "best host; else the objective alone decides.",
+)
+@_ordering
+@_out
+@_json
+@click.pass_context
+def places(
+    context: click.Context,
+    membership: str,
+    topology: str,
+    hosts: Path | None,
+    *,
+    nodes: Nodes,
+    capacity: Capacity,
+    rates: Sequence[Path],
+    objective: str,
+    never_worse: bool,
+    ordering: Order,
+    out: Sequence[Path],
+    as_json: bool,
+) -> None:
+    """Say how many nodes a world needs, and on which hosts of TOPOLOGY they stand.
+
+    MEMBERSHIP, TOPOLOGY and HOSTS: see `gamecast plan`. Without --capacity there is no limit of load.
+
+    Exit status: 0 if the plan satisfies the conditions C1 to C4 and keeps --capacity, 1 if not, 2 for malformed or
+    empty input.
+
+    \b
+    Example:
+      gamecast plan places members.csv latency.csv:rtt hosts.csv --capacity 2000 --out plan.json
+    """
+    from placement.placing import EFFORTS
     from placement.planning.frontier import draw_frontier, tell_frontier
     from placement.planning.frontier import frontier as compare
-    from placement.planning.grid import grid_overlaps
+    from placement.planning.picture import draw_plan
+
+    if objective == "balance" and nodes.names:
+        raise UsageError("--objective balance names its nodes itself: give --nodes N instead of names")
+    if objective == "balance" and never_worse:
+        raise UsageError("--never-worse-than-one-node does not go with --objective balance")
+    with _progress() as (show, advance):
+        watch = Stopwatch(show)
+        world = _read(membership, watch, advance, order=ordering, rates=rates)
+        with watch.stage("topology", "reading the topology"):
+            network = _topology(topology)
+        compared: Frontier | None = None
+        with watch.stage("plan", "placing"):
+            task = world.task(network, hosts, capacity, objective=objective, nodes=nodes.hosts)
+            if objective == "balance":
+                most = nodes.count or FRONTIER_NODES_DEFAULT
+                compared = compare(task, nodes_max=most, effort=EFFORTS[EFFORT], show=show)
+                placed = compared.points[compared.chosen]
+            else:
+                wanted = nodes.called() if nodes.is_given else None
+                placed = task.best(names=wanted, effort=EFFORTS[EFFORT], never_worse=never_worse, show=show)
+        why = (*network.notes, *((compared.why,) if compared is not None else ()), *placed.why())
+        chosen: dict[str, Any] = {"arrangement": "placed", "optimal": False, "why": why, "placement": placed.as_dict()}
+        if compared is not None:
+            chosen["frontier"] = compared.as_dict()
+        shown = _Shown(world, placed.plan, watch, why, chosen, placed.overload)
+
+        def draw(figures: PlanFigures, picture: Path) -> None:
+            draw_plan(figures, picture) if compared is None else draw_frontier(compared, picture)
+
+        shown.write(out, placed.host_of, draw)
+    if compared is not None and not as_json:
+        tell_frontier(_console(), compared)
+    shown.tell(context, out, as_json=as_json)
+
+
+@plan.command("check")
+@click.argument("file", metavar="PLAN", type=_PATH)
+@_MEMBERSHIP
+@click.argument("topology", required=False)
+@click.argument("hosts", required=False, type=_PATH)
+@_capacities
+@_rates
+@_ordering
+@_json
+@click.pass_context
+def check(
+    context: click.Context,
+    file: Path,
+    membership: str,
+    topology: str | None,
+    hosts: Path | None,
+    *,
+    capacity: Capacity,
+    rates: Sequence[Path],
+    ordering: Order,
+    as_json: bool,
+) -> None:
+    """Say whether a plan is sound for a membership, and what each node carries.
+
+    PLAN is what --out wrote, or another program; --ordering is by default the plan's own. With TOPOLOGY, and the hosts
+    of nodes in PLAN, also its delays. MEMBERSHIP, TOPOLOGY and HOSTS: see `gamecast plan`.
+
+    Exit status: 0 if the plan satisfies the conditions C1 to C4 and keeps --capacity, 1 if not, 2 for malformed or
+    empty input.
+
+    \b
+    Example:
+      gamecast plan check plan.json members.csv --rates rates.csv --capacity 2000
+    """
+    with _progress() as (show, advance):
+        watch = Stopwatch(show)
+        made, host_of = _plan_of(file)
+        order = Order(ordering.ordering or made.ordering, ordering.overlaps)
+        world = _read(membership, watch, advance, order=order, rates=rates)
+        made = replace(made, ordering=world.ordering)
+        why: tuple[str, ...] = ()
+        chosen: dict[str, Any] = {"why": why}
+        if lacking := [region for region in world.asked.regions if region not in made.paths]:
+            raise InvalidInput(f"{file}: region {lacking[0]!r} of {_shown(membership)} is not in the plan")
+        if topology is not None:
+            with watch.stage("topology", "reading the topology"):
+                network = _topology(topology)
+                task = world.task(network, hosts, capacity)
+            placed = task.of_plan(made, host_of)
+            why = (*network.notes, *placed.why())
+            chosen = {"why": why, "placement": placed.as_dict()}
+        figures = world.figures(made, {})
+        busiest = max(figures.load_of_node.values(), default=0.0)
+        limit = figures.busiest_receiver if capacity == "receiver" else capacity
+        overload = max(0.0, busiest - limit) if limit is not None else 0.0
+        if overload:
+            why = (*why, f"The busiest node carries {busiest:,.6g} events/s, more than the {limit:,.6g} that it may.")
+            chosen["why"] = why
+        shown = _Shown(world, made, watch, why, chosen, overload)
+    shown.tell(context, (), as_json=as_json)
+
+
+def _seconds_and_files(_: click.Context, __: click.Parameter, values: Sequence[str]) -> tuple[float, tuple[Path, ...]]:
+    seconds, files = SECONDS_DEFAULT, []
+    for value in values:
+        try:
+            seconds = float(value.removesuffix("s"))
+        except ValueError:
+            files.append(Path(value))
+            continue
+        if not SECONDS_LEAST <= seconds <= SECONDS_MOST:
+            raise click.BadParameter(f"{value!r} is not a time from {SECONDS_LEAST:g} to {SECONDS_MOST:g} s")
+    return seconds, tuple(files)
+
+
+@plan.command("improve")
+@click.argument("url")
+@click.option(
+    "--apply",
+    is_flag=False,
+    flag_value=MADE_NOW,
+    metavar="[FILE]",
+    help="Have the network go over to the plan, and measure it again; with FILE to the one that was reviewed, which "
+    "--out wrote, or say what has changed since.",
+)
+@click.option(
+    "--rates",
+    multiple=True,
+    metavar="SECONDS|FILE|SESSION",
+    callback=_seconds_and_files,
+    help="Measure the regions' events/s for so long, or take those of rows of region,rate or of a recorded session; "
+    "repeatable.  [default: 5s]",
+)
+@_capacities
+@click.option(
+    "--topology",
+    metavar="FILE[:rtt]",
+    help="Plan for the least delay, with --nodes: a TOPOLOGY, see `gamecast plan`.",
+)
+@click.option("--nodes", type=_PATH, metavar="FILE", help="With --topology: where nodes stand, rows of node,host.")
+@click.option(
+    "--hosts",
+    type=_PATH,
+    metavar="FILE",
+    help="With --topology: where subscribers stand, rows of subscriber,host.  [default: the host of their name]",
+)
+@click.option("--out", type=_PATH, metavar="FILE", help="Write the plan as JSON, for --apply FILE.")
+@_json
+@click.pass_context
+def improve(
+    context: click.Context,
+    url: str,
+    *,
+    apply: str | None,
+    rates: tuple[float, tuple[Path, ...]],
+    capacity: Capacity,
+    topology: str | None,
+    nodes: Path | None,
+    hosts: Path | None,
+    out: Path | None,
+    as_json: bool,
+) -> None:
+    """Say which regions of a running network would be better off elsewhere, and move them on request.
+
+    The network's leader plans one component at a time, without knowing which regions are busy. This measures that, and
+    finds places where an event passes fewer nodes, and no node carries more than its share; with --topology, where
+    events arrive sooner. It moves only what is worth a move.
+
+    Exit status: 0, 1 if the plan exceeds --capacity or the leader refused a part of it, 2 for wrong use, 3 if the
+    network is unavailable.
+
+    \b
+    Example:
+      gamecast plan improve redis://10.0.0.1 --out plan.json      # says what would move, and what that brings
+      gamecast plan improve redis://10.0.0.1 --apply plan.json    # does it
+    """
     from placement.planning.nearer import Ground
-    from placement.planning.picture import draw_plan, require_drawable
-    from placement.planning.places import Task, read_hosts, read_node_hosts
-    from placement.planning.reading import read_membership, read_overlaps, read_rates
-    from placement.planning.sizing import sized
-    from placement.planning.story import tell
-    from placement.topologies.reading import read_topology
-    from sequencing.conditions import violations
+    from placement.planning.places import read_hosts
+
+    if topology is None and (nodes is not None or hosts is not None):
+        raise UsageError("--nodes and --hosts need --topology FILE")
+    if apply not in (None, MADE_NOW):
+        if out is not None or as_json or topology is not None:
+            raise UsageError("--apply FILE carries a plan out as it is: it goes with URL alone")
+        with _progress() as (show, _):
+            apply_reviewed(context, url, Path(str(apply)), show)
+        return
+    ground = None
+    if topology is not None:
+        if nodes is None:
+            raise UsageError("--topology needs --nodes FILE, rows of node,host")
+        standing = read_hosts(hosts) if hosts is not None else {}
+        ground = Ground(_topology(topology), read_hosts(nodes, of="node"), standing)
+    seconds, files = rates
+    wanted = Wanted(url, seconds, apply is not None, _rates_of(files), capacity, ground, EFFORT, out, as_json)
+    with _progress() as (show, _):
+        plan_running(context, wanted, show)
+
+
+@dataclass(frozen=True)
+class _World:
+    """A world that is read: ``asked`` with the regions of expected overlaps, ``reckoned`` with who observes them."""
+
+    source: MembershipFile
+    asked: Membership
+    reckoned: Membership
+    rates: Mapping[str, float]
+    ordering: Ordering
+    overlaps: int
+
+    def task(
+        self,
+        network: Topology,
+        hosts: Path | None,
+        capacity: Capacity,
+        *,
+        objective: str = "mean",
+        nodes: Path | None = None,
+    ) -> Task:
+        """Return what is to be placed."""
+        from placement.planning.places import Task, read_hosts, read_node_hosts
+
+        return Task.of(
+            self.reckoned,
+            network,
+            host_of=read_hosts(hosts) if hosts is not None else {},
+            ordering=self.ordering,
+            objective="mean" if objective == "balance" else objective,  # type: ignore[arg-type] # it is one of them
+            rates=self.rates,
+            capacity=capacity,
+            node_hosts=read_node_hosts(nodes) if nodes is not None else None,
+        )
+
+    def figures(self, made: Plan, broken: Mapping[str, str]) -> PlanFigures:
+        """Return the figures of a plan for this world."""
+        from placement.planning.figures import PlanFigures
+
+        return PlanFigures(made, self.asked, self.rates, self.overlaps, broken, self.reckoned)
+
+
+def _read(
+    membership: str,
+    watch: Stopwatch,
+    advance: Callable[[int], None] | None,
+    *,
+    order: Order,
+    rates: Sequence[Path],
+    skip_bad: bool = False,
+) -> _World:
+    from placement.planning.grid import grid_overlaps
+    from placement.planning.reading import read_membership, read_overlaps
     from sequencing.expected import observers
     from sequencing.membership import Membership
     from sequencing.overlaps import count_double_overlaps
 
-    names = _node_names(nodes, named)
-    if sum(source is not None for source in (membership, world, url)) != 1:
-        raise click.UsageError("give one of MEMBERSHIP, a file or - for standard input, --world SPEC and --from URL")
-    about_hosts = rtt or frontier or never_worse or any(option is not None for option in (weight, hosts, node_hosts))
-    if topology is None and about_hosts:
-        raise click.UsageError(
-            "--rtt, --weight, --hosts, --node-hosts, --never-worse-than-one-node and --frontier need --topology FILE"
-        )
-    if frontier and named:
-        raise click.UsageError("--frontier names its nodes itself: give --nodes N instead of --node NAME")
-    if seconds is not None and math.isnan(seconds):
-        raise click.BadParameter("nan is not a time", param_hint="--seconds")
-    if url is None and (apply is not None or seconds is not None):
-        raise click.UsageError("--apply and --seconds need --from URL")
-    if picture is not None:
-        require_drawable(picture)
-    if url is not None:
-        unfit = {
-            "--nodes": nodes is not None,
-            "--node": bool(named),
-            "--ordering": ordering is not None,
-            "--overlaps": overlaps_file is not None,
-            "--objective": objective != "mean",
-            "--frontier": frontier,
-            "--picture": picture is not None,
-            "--skip-bad": skip_bad,
-        }
-        if given := [option for option, is_given in unfit.items() if is_given]:
-            raise click.UsageError(f"{given[0]} does not go with --from URL, which takes the network as it is")
-        ground = None
-        if topology is not None:
-            if node_hosts is None:
-                raise click.UsageError("--from URL with --topology needs --node-hosts FILE, rows of node,host")
-            network = read_topology(topology, rtt=rtt, weight=weight)
-            standing = read_hosts(hosts) if hosts is not None else {}
-            ground = Ground(network, read_hosts(node_hosts, of="node"), standing)
-        measured = _recorded_rates(rates_from) if rates_from is not None else {}
-        measured |= read_rates(rates) if rates is not None else {}
-        if apply not in (None, MADE_NOW):
-            if out is not None or as_json or topology is not None:
-                raise click.UsageError("--apply FILE carries a plan out as it is: it goes with --from URL alone")
-            with _progress() as (show, _):
-                apply_reviewed(context, url, Path(str(apply)), show)
-            return
-        is_applied = apply is not None
-        wanted_of = Wanted(
-            url, seconds or SECONDS_DEFAULT, is_applied, measured, capacity, ground, effort, out, as_json
-        )
-        with _progress() as (show, _):
-            plan_running(context, wanted_of, show)
-        return
-    ordering = ordering or "acyclic"
-    with _progress() as (show, advance):
-        watch = Stopwatch(show)
-        with watch.stage("reading", "reading"):
-            rate_of: dict[str, float] = {}
-            if membership is None:
-                source, rate_of = _made(str(world))
-            else:
-                source = read_membership(membership, skip_bad=skip_bad, on_progress=advance)
-                if not source.rows:
-                    what = "all rows are malformed" if source.skipped.count else "there are no rows"
-                    raise InvalidInput(f"{_shown(membership)}: {what}, so there is nothing to plan")
-            rate_of |= _recorded_rates(rates_from) if rates_from is not None else {}
-            rate_of |= read_rates(rates) if rates is not None else {}
-            asked = reckoned = source.membership
-            if overlaps_file is not None:
-                pairs = grid_overlaps(asked.regions) if overlaps_file == "grid" else read_overlaps(Path(overlaps_file))
-                asked = Membership(asked.regions_of, frozenset(asked.regions).union(*pairs))
-                reckoned = Membership.of(observers(asked.regions_of, pairs, ordering), asked.regions)
-        with watch.stage("overlaps", "counting overlaps"):
-            overlaps = count_double_overlaps(source.membership)
-        compared: Frontier | None = None
-        if topology is None:
-            with watch.stage("plan", "planning"):
-                if capacity is not None and nodes is None and not named:
-                    found = sized(reckoned, ordering=ordering, rates=rate_of, capacity=capacity)
-                    made, choice, why = found.plan, found.report, (found.why, *found.report.why)
-                else:
-                    made, choice = make_plan_and_report(
-                        reckoned, dict.fromkeys(names, ""), ordering=ordering, rates=rate_of, capacity=capacity
-                    )
-                    why = choice.why
-            if not rate_of:
-                why = (*why, "No rates were given: 1 event/s for each region is a guess (--rates, --rates-from).")
-            host_of: Mapping[str, str] = {}
-            overload = choice.overload if capacity is not None else 0.0
-            chosen = {"arrangement": choice.arrangement, "optimal": choice.optimal, "why": why}
+    ordering = order.ordering or "acyclic"
+    with watch.stage("reading", "reading"):
+        rate_of: dict[str, float] = {}
+        if membership.startswith(WORLD):
+            source, rate_of = _made(membership.removeprefix(WORLD))
         else:
-            with watch.stage("topology", "reading the topology"):
-                network = read_topology(topology, rtt=rtt, weight=weight)
-                standing = read_hosts(hosts) if hosts is not None else {}
-            with watch.stage("plan", "placing"):
-                task = Task.of(
-                    reckoned,
-                    network,
-                    host_of=standing,
-                    ordering=ordering,
-                    objective=objective,
-                    rates=rate_of,
-                    capacity=capacity,
-                    node_hosts=read_node_hosts(node_hosts) if node_hosts is not None else None,
-                )
-                if frontier:
-                    compared = compare(
-                        task, nodes_max=nodes or FRONTIER_NODES_DEFAULT, effort=PLACING_EFFORTS[effort], show=show
-                    )
-                    placed = compared.points[compared.chosen]
-                else:
-                    wanted = names if nodes is not None or named else None
-                    placed = task.best(names=wanted, effort=PLACING_EFFORTS[effort], never_worse=never_worse, show=show)
-            reasons = (compared.why,) if compared is not None else ()
-            made, host_of, why = placed.plan, placed.host_of, (*network.notes, *reasons, *placed.why())
-            overload = placed.overload
-            chosen = {"arrangement": "placed", "optimal": False, "why": why, "placement": placed.as_dict()}
-            if compared is not None:
-                chosen["frontier"] = compared.as_dict()
+            source = read_membership(Path(membership), skip_bad=skip_bad, on_progress=advance)
+            if not source.rows:
+                what = "all rows are malformed" if source.skipped.count else "there are no rows"
+                raise InvalidInput(f"{_shown(membership)}: {what}, so there is nothing to plan")
+        rate_of |= _rates_of(rates)
+        asked = reckoned = source.membership
+        if order.overlaps is not None:
+            pairs = grid_overlaps(asked.regions) if order.overlaps == "grid" else read_overlaps(Path(order.overlaps))
+            asked = Membership(asked.regions_of, frozenset(asked.regions).union(*pairs))
+            reckoned = Membership.of(observers(asked.regions_of, pairs, ordering), asked.regions)
+    with watch.stage("overlaps", "counting overlaps"):
+        overlaps = count_double_overlaps(source.membership)
+    return _World(source, asked, reckoned, rate_of, ordering, overlaps)
+
+
+class _Shown:
+    """A plan whose conditions are checked: its files, its account, its status."""
+
+    def __init__(
+        self,
+        world: _World,
+        made: Plan,
+        watch: Stopwatch,
+        why: Sequence[str],
+        chosen: Mapping[str, Any],
+        overload: float,
+    ) -> None:
+        from sequencing.conditions import violations
+
+        self._world, self._watch, self._why, self._chosen, self._overload = world, watch, why, chosen, overload
         with watch.stage("conditions", "checking the conditions"):
-            broken = violations(made, reckoned)
-        figures = PlanFigures(made, asked, rate_of, overlaps, broken, reckoned)
-        if out is not None:
-            with watch.stage("out", f"writing {out}"):
-                document = plan_document(made, reckoned, host_of)
-                _write(out, document.text)
+            self._broken = violations(made, world.reckoned)
+        self._figures = world.figures(made, self._broken)
+
+    def write(
+        self, files: Sequence[Path], host_of: Mapping[str, str], draw: Callable[[PlanFigures, Path], None]
+    ) -> None:
+        """Write the plan, and draw it."""
+        from placement.planning.document import PAIRS_MAX, plan_document
+
+        for file in files:
+            if file.suffix.lower() not in PLANS:
+                with self._watch.stage("picture", f"drawing {file}"):
+                    draw(self._figures, file)
+                continue
+            with self._watch.stage("out", f"writing {file}"):
+                document = plan_document(self._figures.plan, self._world.reckoned, host_of)
+                with writing(f"--out {file}"):
+                    file.write_bytes(document.text)
             if not document.paired:
                 click.echo(
-                    f"{out}: {document.pairs:,} pairs of regions need order, more than the {PAIRS_MAX:,} that are "
+                    f"{file}: {document.pairs:,} pairs of regions need order, more than the {PAIRS_MAX:,} that are "
                     "listed singly: each atom lists all its regions instead",
                     err=True,
                 )
-        if picture is not None:
-            with watch.stage("picture", f"drawing {picture}"):
-                if compared is not None:
-                    draw_frontier(compared, picture)
-                else:
-                    draw_plan(figures, picture)
-    if as_json:
-        report = {
-            **figures.as_dict(),
-            **chosen,
-            "overload": overload,
-            "violations": broken,
-            "rows": source.rows,
-            "duplicates": source.duplicates,
-            "skipped": source.skipped.count,
-            "first_skipped": source.skipped.first,
-            "seconds": watch.seconds,
-        }
-        click.echo(orjson.dumps(report, option=orjson.OPT_INDENT_2))
-    else:
-        written = [file for file in (out, picture) if file is not None]
-        console = Console(highlight=False, markup=False, emoji=False)
-        if compared is not None:
-            tell_frontier(console, compared)
-        tell(console, figures, source, why, watch.seconds, written)
-    if broken or overload:
-        context.exit(BROKEN)
+
+    def tell(self, context: click.Context, written: Sequence[Path], *, as_json: bool) -> None:
+        """Print the account, and end with a status of 1 where the plan does not keep what it should."""
+        from placement.planning.story import tell
+
+        source = self._world.source
+        if as_json:
+            report = {
+                **self._figures.as_dict(),
+                **self._chosen,
+                "overload": self._overload,
+                "violations": self._broken,
+                "rows": source.rows,
+                "duplicates": source.duplicates,
+                "skipped": source.skipped.count,
+                "first_skipped": source.skipped.first,
+                "seconds": self._watch.seconds,
+            }
+            click.echo(orjson.dumps(report, option=orjson.OPT_INDENT_2))
+        else:
+            tell(_console(), self._figures, source, self._why, self._watch.seconds, written)
+        if self._broken or self._overload:
+            context.exit(BROKEN)
 
 
 def _made(text: str) -> tuple[MembershipFile, dict[str, float]]:
@@ -432,29 +716,59 @@ def _made(text: str) -> tuple[MembershipFile, dict[str, float]]:
     return MembershipFile(world.membership, rows, 0, Skipped()), dict(world.rates)
 
 
-def _node_names(count: int | None, named: Sequence[str]) -> list[str]:
-    if named and count is not None:
-        raise click.UsageError("give either --nodes N or --node NAME for each, not both")
-    if not named:
-        return [f"n{number}" for number in range(1, (count or NODES_DEFAULT) + 1)]
-    if len(set(named)) != len(named):
-        raise click.UsageError(f"--node names a node twice: {', '.join(named)}")
-    return [check_node_name(name) for name in named]
+def _topology(text: str) -> Topology:
+    """Read FILE, FILE:rtt, FILE:weight=NAME or both; a file of just this name comes first."""
+    from placement.topologies.reading import read_topology
+
+    file, rtt, weight = text, False, None
+    while not Path(file).exists():
+        name, colon, option = file.rpartition(":")
+        if option == "rtt":
+            rtt = True
+        elif option.startswith("weight=") and option != "weight=":
+            weight = option.removeprefix("weight=")
+        elif colon and Path(name).exists():
+            raise UsageError(f"{text}: {option!r} is neither rtt nor weight=NAME")
+        else:
+            break
+        file = name
+    return read_topology(Path(file), rtt=rtt, weight=weight)
 
 
-def _shown(file: Path) -> str:
-    return "standard input" if str(file) == "-" else str(file)
+def _plan_of(file: Path) -> tuple[Plan, dict[str, str]]:
+    """Read a plan, and the hosts of its nodes that have one."""
+    try:
+        document = orjson.loads(file.read_bytes())
+        made = Plan.from_document(document)
+        host_of = {node: str(entry["host"]) for node, entry in document["nodes"].items() if "host" in entry}
+    except OSError as error:
+        raise UsageError(f"cannot read the plan: {error}") from error
+    except (ValueError, TypeError, AttributeError, KeyError, PlanError) as error:
+        raise InvalidInput(f"{file}: {error}") from error
+    return made, host_of
 
 
-def _recorded_rates(session: Path) -> dict[str, float]:
-    from analytics.session.rates import read_session_rates
-
-    return read_session_rates(session)
+def _shown(file: str) -> str:
+    return "standard input" if file == "-" else file
 
 
-def _write(file: Path, text: bytes) -> None:
-    with writing(f"--out {file}"):
-        file.write_bytes(text)
+def _rates_of(files: Sequence[Path]) -> dict[str, float]:
+    """Return the events/s of files and recorded sessions; a later one counts before those before it."""
+    from placement.planning.reading import read_rates
+
+    found: dict[str, float] = {}
+    for file in files:
+        if file.is_dir():
+            from analytics.session.rates import read_session_rates
+
+            found |= read_session_rates(file)
+        else:
+            found |= read_rates(file)
+    return found
+
+
+def _console() -> Console:
+    return Console(highlight=False, markup=False, emoji=False)
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""`gamecast plan --from`: better places for the regions of a running network, announced, applied and measured."""
+"""`gamecast plan improve`: better places for the regions of a running network, announced, applied and measured."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class Found:
 
 
 def plan_running(context: click.Context, wanted: Wanted, show: Show) -> None:
-    """Carry out ``gamecast plan --from``."""
+    """Carry out ``gamecast plan improve``."""
     require_reachable(wanted.url)
     outcome = asyncio.run(_found(wanted, show))
     if wanted.out is not None:
@@ -131,7 +131,7 @@ def _reviewable(outcome: Found) -> bytes:
 
 
 def apply_reviewed(context: click.Context, url: str, file: Path, show: Show) -> None:
-    """Carry out ``gamecast plan --from --apply FILE``."""
+    """Carry out ``gamecast plan improve --apply FILE``."""
     from sequencing.plan import Plan
 
     require_reachable(url)
@@ -142,7 +142,7 @@ def apply_reviewed(context: click.Context, url: str, file: Path, show: Show) -> 
     except OSError as error:
         raise UsageError(f"cannot read the plan: {error}") from error
     except (ValueError, KeyError, TypeError, AttributeError, PlanError) as error:
-        raise UsageError(f"{file} is not a plan that `gamecast plan --from URL --out` wrote: {error!r}") from error
+        raise UsageError(f"{file} is not a plan that `gamecast plan improve URL --out` wrote: {error!r}") from error
     done_s, refused = asyncio.run(_apply_all(url, moves, before, show))
     if refused:
         click.echo(f"{len(done_s)} of {counted(len(moves), 'transition')} made; not applied: {refused}", err=True)
@@ -159,7 +159,7 @@ async def _apply_all(
 
     running = await look(url, seconds=0.0)
     if changed := _changed_since(running, moves, before):
-        return [], f"since the plan was made, {changed}. Make it again: gamecast plan --from URL --out FILE"
+        return [], f"since the plan was made, {changed}. Make it again: gamecast plan improve URL --out FILE"
     done_s: list[float] = []
     for number, move in enumerate(moves, start=1):
         show(f"transition {number} of {len(moves)}: {counted(len(move.paths), 'region')}")
@@ -306,7 +306,7 @@ def _lines(outcome: Found) -> Iterator[Any]:
     if outcome.unmeasured and not outcome.is_idle:
         yield (
             f"The events of {counted(outcome.unmeasured, 'region')} could not be counted (each look found a new epoch, "
-            "or a node was silent): they get the mean of the others. Measure for longer, with --seconds."
+            "or a node was silent): they get the mean of the others. Measure for longer, with --rates 30s."
         )
     if outcome.foreign:
         yield (

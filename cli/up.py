@@ -39,7 +39,7 @@ DASHBOARD = "/dashboard/"
     type=click.Choice(get_args(Ordering)),
     default="acyclic",
     show_default=True,
-    help="The order that plans guarantee: see `gamecast plan`.",
+    help="The order that plans guarantee: see `gamecast plan size`.",
 )
 @click.option(
     "--replicas",

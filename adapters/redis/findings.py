@@ -242,7 +242,7 @@ def _node(node: NodeState, before: NodeState, network: NetworkState, *, steady: 
             node.name,
             "is in the plan and not registered: it gets no new regions, and those that it has stay until their next "
             "epoch begins",
-            f"keep its server running; {again}; `gamecast plan --from URL --apply` moves what is there",
+            f"keep its server running; {again}; `gamecast plan improve URL --apply` moves what is there",
         )
 
 

@@ -149,7 +149,7 @@ async def _at_full_speed(world: Borders, servers: Sequence[gamecast.Client], sec
 
 
 async def _replanned(url: str, traffic: Callable[[float], Any]) -> None:
-    """Have a network go over to the plan that `gamecast plan --from URL --apply` makes."""
+    """Have a network go over to the plan that `gamecast plan improve URL --apply` makes."""
     busy = asyncio.ensure_future(traffic(MEASURED_S + 1))
     running = await look(url, seconds=MEASURED_S)
     await busy

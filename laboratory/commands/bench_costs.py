@@ -23,7 +23,7 @@ def bench_borders(*, nodes: int, side: int, sees: bool, share: float, seconds: f
     """Measure what several nodes bring a world whose servers shoot and hand over across borders, beside one node.
 
     Three servers have a third of a square world each. Events of two neighbouring cells are a tenth as frequent, for
-    each border, as events of a cell. The network on several nodes has the plan of `gamecast plan --from URL --apply`.
+    each border, as events of a cell. The network on several nodes has the plan of `gamecast plan improve URL --apply`.
     Each redis-server is held to a share of a core, so that it is what limits the world and not the machine.
 
     Exit status: 0, 2 for wrong use, 3 if a network could not be run.

@@ -66,9 +66,9 @@ class NearerReplanning(Replanning):
         self._tasks: dict[tuple[str, ...], Task] = {}
         for node in {*plan.visits, *nodes}:
             if (host := ground.host_of_node.get(node)) is None:
-                raise UsageError(f"--node-hosts: node {node} has no host: give a row {node},HOST")
+                raise UsageError(f"--nodes: node {node} has no host: give a row {node},HOST")
             if host not in self._number_of:
-                raise UsageError(f"--node-hosts: the topology has no host {host!r}")
+                raise UsageError(f"--nodes: the topology has no host {host!r}")
         self._limit = np.inf if capacity is None else self.objective.capacity
         self._deliveries = sum(self._received(part) for part in self.parts) or 1.0
 

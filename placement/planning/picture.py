@@ -31,8 +31,8 @@ WHOLE_NODES_MAX = 24
 def require_drawable(file: Path) -> None:
     """Raise `UsageError` unless matplotlib is installed and ``file`` is named like a picture that it can write."""
     if file.suffix.lower() not in SUFFIXES:
-        raise UsageError(f"--picture {file}: the name must end in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}")
-    require("plots", "--picture")
+        raise UsageError(f"{file}: the name must end in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}")
+    require("plots", f"a picture, {file},")
 
 
 def draw_plan(figures: PlanFigures, file: Path) -> None:

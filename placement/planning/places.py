@@ -15,6 +15,7 @@ import numpy as np
 from placement.bound import lower_bound
 from placement.central import central
 from placement.objective import region_rates
+from placement.placed import Placed
 from placement.placing import EFFORTS, Effort, LoadRule, Objective, place, value_of
 from placement.planning.rows import MalformedRow, read_rows
 from placement.stretch import Distances, Figures, figures
@@ -152,9 +153,9 @@ class PlanOnHosts:
             said += f", and {best.overload:,.6g} events/s too many on one" if best.overload > self.overload else ""
         if more:
             best = min(more, key=lambda other: (other.overload, other.value))
-            gain = f"{self.value - best.value:,.2f}" if self.objective == "stretch" else self._ms(self.value - best.value)
-            brings = float(gain.split()[0].replace(",", "")) > 0
-            said += f"; {_nodes(best.used)} would bring {gain}" if brings else "; more bring nothing"
+            gain = round(self.value - best.value, 2 if self.objective == "stretch" else 1)
+            unit = "" if self.objective == "stretch" else " ms"
+            said += f"; {_nodes(best.used)} would bring {gain:,}{unit}" if gain > 0 else "; more bring nothing"
         return f"{said}."
 
     def told(self, value: float) -> str:
@@ -162,11 +163,7 @@ class PlanOnHosts:
         if self.objective == "stretch":
             return f"a mean stretch of {value:,.2f}"
         what = {"mean": "on average", "p95": "for 95%", "max": "at most"}[self.objective]
-        return f"{self._ms(value)} {what}"
-
-    @staticmethod
-    def _ms(value: float) -> str:
-        return f"{value:,.1f} ms"
+        return f"{value:,.1f} ms {what}"
 
     def _missed(self) -> Iterator[str]:
         if self.worst is not None and self.capacities:
@@ -297,6 +294,19 @@ class Task:
             f"({self.central.p95_ms:,.1f} ms, {self.central.worst_stretch:,.2f})."
         )
 
+    def of_plan(self, plan: Plan, host_of: Mapping[str, str]) -> PlanOnHosts:
+        """Return what a plan comes to whose nodes stand on these hosts.
+
+        Raises `UsageError` for a node of a path without a host, and for hosts that the topology does not have.
+        """
+        used = sorted({node for path in plan.paths.values() for node in path})
+        if lacking := [node for node in used if node not in host_of]:
+            raise UsageError(f"the plan says of node {lacking[0]} no host: only one made with a topology has delays")
+        hosts = tuple(_numbers([host_of[node] for node in used], self.distances.topology).tolist())
+        place = {node: number for number, node in enumerate(used)}
+        ways = tuple(tuple(place[node] for node in plan.paths[region]) for region in self.distances.workload.regions)
+        return self._measured(Placed(hosts, ways, ()), plan, used)
+
     def planned(
         self,
         *,
@@ -325,6 +335,10 @@ class Task:
             never_worse=never_worse,
         )
         plan = placed.plan(work, ordering=self.ordering, names=names)
+        return self._measured(placed, plan, [*plan.nodes])
+
+    def _measured(self, placed: Placed, plan: Plan, names: Sequence[str]) -> PlanOnHosts:
+        distances, work = self.distances, self.distances.workload
         loads = placed.handled(work.region_rates)
         peak = float(loads.max(initial=0.0))
         kept = self._rule()
@@ -332,7 +346,7 @@ class Task:
         worst = int(np.argmax(loads - kept.on(placed.hosts))) if overload else None
         return PlanOnHosts(
             plan,
-            {node: distances.topology.names[host] for node, host in zip(plan.nodes, placed.hosts, strict=False)},
+            {node: distances.topology.names[host] for node, host in zip(names, placed.hosts, strict=False)},
             figures(distances, placed.routes(distances.topology)),
             self.central,
             distances.direct_ms,
@@ -341,7 +355,7 @@ class Task:
             peak,
             overload,
             self.own_limits,
-            None if worst is None else [*plan.nodes][worst],
+            None if worst is None else names[worst],
             self.objective,
         )
 
@@ -431,7 +445,7 @@ def _capacity(cells: Sequence[str], where: str) -> float | None:
 def _numbers(hosts: Sequence[str], topology: Topology) -> IntArray:
     number_of = {host: number for number, host in enumerate(topology.names)}
     if unknown := [host for host in hosts if host not in number_of]:
-        raise UsageError(f"--node-hosts: the topology has no host {unknown[0]!r}")
+        raise UsageError(f"the topology has no host {unknown[0]!r} for a node")
     return np.array([number_of[host] for host in hosts], np.int64)
 
 
@@ -444,15 +458,15 @@ def _workload(
     for row, subscriber in enumerate(membership.subscribers):
         host = host_of.get(subscriber, subscriber)
         if host not in number_of:
-            cure = "" if subscriber in host_of else "; say by --hosts FILE where subscribers stand"
+            cure = "" if subscriber in host_of else "; say by a file of hosts where subscribers stand"
             raise UsageError(f"subscriber {subscriber!r}: the topology has no host {host!r}{cure}")
         has = incidence.indices[incidence.indptr[row] : incidence.indptr[row + 1]]
         first.setdefault(alike := (number_of[host], has.tobytes()), row)
         counts[alike] += 1
     if len(first) * len(membership.regions) > CELLS_MAX:
         raise UsageError(
-            f"--topology: {len(first):,} subscribers that differ in host or regions, with {len(membership.regions):,} "
-            f"regions, are more than {CELLS_MAX:,} together: plan for the servers that they are on, or without a topology"
+            f"{len(first):,} subscribers that differ in host or regions, times {len(membership.regions):,} regions, is "
+            f"more than {CELLS_MAX:,}: plan for the servers that they are on, or without a topology"
         )
     rows = [*first.values()]
     members = incidence[rows].toarray().astype(bool)

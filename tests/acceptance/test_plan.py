@@ -20,7 +20,7 @@ def gamecast(*arguments: object, stdin: bytes = b"") -> subprocess.CompletedProc
 
 
 def test_a_piped_membership_becomes_a_plan_file_and_figures(tmp_path: Path) -> None:
-    ran = gamecast("plan", "-", "--out", tmp_path / "plan.json", "--json", stdin=ROWS.encode())
+    ran = gamecast("plan", "size", "-", "--out", tmp_path / "plan.json", "--json", stdin=ROWS.encode())
     assert (ran.returncode, ran.stderr) == (0, b"")
     figures = json.loads(ran.stdout)
     assert (figures["regions"], figures["subscribers"], figures["overlaps"]) == (4, 3, 1)
@@ -34,24 +34,24 @@ def test_a_piped_membership_becomes_a_plan_file_and_figures(tmp_path: Path) -> N
 def test_a_malformed_file_ends_with_status_2_and_one_line_that_names_it(tmp_path: Path) -> None:
     file = tmp_path / "world.csv.gz"
     file.write_bytes(gzip.compress(ROWS.encode() + b"dan\n"))
-    ran = gamecast("plan", file, "--json")
+    ran = gamecast("plan", "size", file, "--json")
     assert ran.returncode == 2
     assert ran.stdout == b""
     assert ran.stderr.decode().splitlines() == [
         f"gamecast: {file}, line 9: 1 cell, but the header has 2",
     ]
-    assert json.loads(gamecast("plan", file, "--json", "--skip-bad").stdout)["skipped"] == 1
+    assert json.loads(gamecast("plan", "size", file, "--json", "--skip-bad").stdout)["skipped"] == 1
 
 
 def test_gzip_on_standard_input_is_refused_with_the_cure() -> None:
-    ran = gamecast("plan", "-", stdin=gzip.compress(ROWS.encode()))
+    ran = gamecast("plan", "size", "-", stdin=gzip.compress(ROWS.encode()))
     assert ran.returncode == 2
     assert b"gunzip" in ran.stderr
 
 
 def test_every_option_has_a_twin_in_the_environment() -> None:
-    command = [sys.executable, "-m", "gamecast", "plan", "-", "--json"]
+    command = [sys.executable, "-m", "gamecast", "plan", "size", "-", "--json"]
     ran = subprocess.run(
-        command, input=ROWS.encode(), capture_output=True, cwd=ROOT, check=True, env={"GAMECAST_PLAN_NODES": "5"}
+        command, input=ROWS.encode(), capture_output=True, cwd=ROOT, check=True, env={"GAMECAST_PLAN_SIZE_NODES": "5"}
     )
     assert json.loads(ran.stdout)["nodes"] == 5

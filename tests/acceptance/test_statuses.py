@@ -59,12 +59,15 @@ class Row:
 
 ROWS = {
     "demo": Row(reads=("{input}", "--wan {input}.csv"), writes=("--record {out}",)),
-    "plan": Row(
+    "plan size": Row(
         "{membership}",
         quick=True,
-        reads=("{input}", "{membership} --topology {input}.csv"),
-        writes=("{membership} --out {out}", "{membership} --picture {out}.svg"),
+        reads=("{input}",),
+        writes=("{membership} --out {out}", "{membership} --out {out}.svg"),
     ),
+    "plan places": Row("{membership} {matrix}", reads=("{membership} {input}.csv",)),
+    "plan check": Row("{script} {membership}", reads=("{input} {membership}",)),
+    "plan improve": Row("{nowhere}", reaches="{nowhere}"),
     "audit": Row("{log}", quick=True, reads=("{input}",)),
     "analyze": Row("{log}"),
     "bench": Row("--against pubsub"),
@@ -348,7 +351,7 @@ def test_an_output_that_cannot_be_written_is_wrong_use_and_named(
 
 @pytest.mark.parametrize(
     ("name", "arguments"),
-    [("plan", "{membership} --out {out}"), ("lab step", "fifo {script} --picture {out}")],
+    [("plan size", "{membership} --out {out}"), ("lab step", "fifo {script} --picture {out}")],
 )
 def test_a_full_disk_is_no_wrong_use(name: str, arguments: str, call: Any) -> None:
     status, said, complained = call(name, arguments, out="/dev/full")
@@ -404,8 +407,8 @@ def test_ctrl_c_at_work_and_at_the_very_end_does_the_same(where: str, places: di
     at_work = f"try:\n    {INTERRUPT.replace(chr(10), chr(10) + '    ')}pass\nexcept KeyboardInterrupt:\n    raise\n"
     at_the_end = f"import atexit\natexit.register(lambda: exec({INTERRUPT!r}))\n"
     (tmp_path / f"{where}.py").write_text(at_work if where == "matplotlib" else at_the_end)
-    picture = ["--picture", str(tmp_path / "plan.svg")] if where == "matplotlib" else []
-    ended = process("gamecast", "plan", places["membership"], *picture, modules=tmp_path)
+    picture = ["--out", str(tmp_path / "plan.svg")] if where == "matplotlib" else []
+    ended = process("gamecast", "plan", "size", places["membership"], *picture, modules=tmp_path)
     assert (ended.returncode, ended.stderr) == (INTERRUPTED, "")
 
 
@@ -444,7 +447,7 @@ def test_the_processes_of_a_command_that_is_killed_end_with_it(
 @pytest.mark.parametrize("where", ["full", "closed"])
 def test_the_interpreter_has_nothing_to_add_when_it_ends(where: str, places: dict[str, str]) -> None:
     with taking_nothing(where) as output:
-        ended = process("gamecast", "plan", places["membership"], stdout=output)
+        ended = process("gamecast", "plan", "size", places["membership"], stdout=output)
     assert ended.returncode == INFRASTRUCTURE
     assert one_line(ended.stderr)
 

@@ -1,4 +1,4 @@
-"""`gamecast plan --from URL`: what is better elsewhere is said, done while the network runs, and measured."""
+"""`gamecast plan improve URL`: what is better elsewhere is said, done while the network runs, and measured."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Result:
 
 async def planned(*options: object) -> Result:
     """Run the command, in a process of its own."""
-    command = [sys.executable, "-m", "gamecast", "plan", *map(str, options)]
+    command = [sys.executable, "-m", "gamecast", "plan", "improve", *map(str, options)]
     process = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     async with patience(60):
         stdout, stderr = await process.communicate()
@@ -126,9 +126,9 @@ async def test_a_running_network_goes_over_to_better_places_in_one_order_and_los
 
     publishing = [asyncio.create_task(publish(server)) for server in servers]
     before = await look(url, seconds=0.5)
-    said = await planned("--from", url, "--rates", rates, "--seconds", 0.5)
+    said = await planned(url, "--rates", rates, "--rates", "0.5s")
     unchanged = await look(url, seconds=0.5)
-    applied = await planned("--from", url, "--rates", rates, "--seconds", 0.5, "--apply", "--json")
+    applied = await planned(url, "--rates", rates, "--rates", "0.5s", "--apply", "--json")
     after = await look(url, seconds=0.5)
     await asyncio.sleep(0.3)
     stop.set()
@@ -171,10 +171,8 @@ async def test_delays_by_a_topology_move_regions_to_the_node_near_their_servers(
         f"{name},{away[running.plan.paths[next(iter(has))][0]]}" for name, has in running.subscribers.regions_of.items()
     ]
     (tmp_path / "hosts.csv").write_text("subscriber,host\n" + "\n".join(rows) + "\n")
-    where = ["--topology", tmp_path / "delays.csv", "--node-hosts", tmp_path / "nodes.csv"]
-    result = await planned(
-        "--from", url, *where, "--hosts", tmp_path / "hosts.csv", "--seconds", 0.5, "--apply", "--json"
-    )
+    where = ["--topology", tmp_path / "delays.csv", "--nodes", tmp_path / "nodes.csv"]
+    result = await planned(url, *where, "--hosts", tmp_path / "hosts.csv", "--rates", "0.5s", "--apply", "--json")
     assert result.exit_code == 0, result.stderr
     document = json.loads(result.stdout)
     assert document["is_idle"]
@@ -202,7 +200,7 @@ async def test_a_node_that_is_added_takes_its_share_at_once_and_a_new_leader_exp
                 clients.append(client)
             nodes.append(await asyncio.to_thread(start_node, "n3", others[1], control))
             await leader.close()
-            result = await planned("--from", control, "--seconds", 0.5, "--apply", "--json")
+            result = await planned(control, "--rates", "0.5s", "--apply", "--json")
             assert result.exit_code == 0, result.stderr
             document = json.loads(result.stdout)
             assert document["before"]["of_nodes"]["n3"] == 0
@@ -234,7 +232,7 @@ async def test_regions_leave_the_redis_that_a_network_began_with_for_nodes_that_
             async with patience(30):
                 while (plan := await clients[0].plan()) is None or plan.sole:  # noqa: ASYNC110 - the leader acts
                     await asyncio.sleep(0.05)
-            result = await planned("--from", control, "--seconds", 0.5, "--apply", "--json")
+            result = await planned(control, "--rates", "0.5s", "--apply", "--json")
             assert result.exit_code == 0, result.stderr
             document = json.loads(result.stdout)
             assert document["before"]["of_nodes"] == {"control": 18, "n2": 0, "n3": 0}
@@ -256,23 +254,23 @@ async def test_what_was_reviewed_is_what_is_applied_or_it_says_what_has_changed_
     url = servers[0].client.url
     rates, _ = await lopsided(url, tmp_path)
     file = tmp_path / "plan.json"
-    reviewed = await planned("--from", url, "--rates", rates, "--seconds", 0.5, "--out", file)
+    reviewed = await planned(url, "--rates", rates, "--rates", "0.5s", "--out", file)
     assert reviewed.exit_code == 0, reviewed.stderr
     assert f"Later: --apply {file}" in reviewed.stdout.replace("\n", " ")
     document = json.loads(file.read_bytes())
     moved = {region: path for move in document["moves"] for region, path in Plan.from_document(move).paths.items()}
     assert moved
-    applied = await planned("--from", url, "--apply", file)
+    applied = await planned(url, "--apply", file)
     assert (applied.exit_code, "Applied, in" in applied.stdout) == (0, True), applied.stderr
     after = (await look(url, seconds=0.0)).plan
     assert {region: after.paths[region] for region in moved} == moved
-    again = await planned("--from", url, "--apply", file)
+    again = await planned(url, "--apply", file)
     assert again.exit_code == 1
     assert f"since the plan was made, {min(moved)}" in again.stderr
-    assert "moved. Make it again: gamecast plan --from URL --out FILE" in again.stderr
+    assert "moved. Make it again: gamecast plan improve URL --out FILE" in again.stderr
     assert (await look(url, seconds=0.0)).plan.paths == after.paths
     file.write_text("{}")
-    broken = await planned("--from", url, "--apply", file)
+    broken = await planned(url, "--apply", file)
     assert (broken.exit_code, "is not a plan that" in broken.stderr) == (2, True)
 
 
@@ -304,13 +302,13 @@ def made_of(part: Plan, nodes: dict[str, str], paths: dict[str, tuple[str, ...]]
 
 async def test_a_network_of_one_node_or_without_a_leader_has_nothing_to_choose(redis_server: EmbeddedServer) -> None:
     url = redis_server.url
-    result = await planned("--from", url, "--seconds", 0.5)
+    result = await planned(url, "--rates", "0.5s")
     assert (result.exit_code, "no plan yet" in result.stderr) == (2, True), result.stderr
     async with gamecast.connect(url, name="alone") as alone:
         await alone.subscribe("forest")
         running = await alone.plan()
         assert running is not None
-        result = await planned("--from", url, "--seconds", 0.5)
+        result = await planned(url, "--rates", "0.5s")
         assert (result.exit_code, "one node" in result.stderr) == (2, True), result.stderr
         with pytest.raises(PlanError, match="one node"):
             await apply(url, running)
@@ -324,26 +322,27 @@ async def test_rates_that_are_given_are_named_where_the_network_has_no_such_regi
     url = servers[0].client.url
     rates = tmp_path / "rates.csv"
     rates.write_text("nowhere,5\n")
-    result = await planned("--from", url, "--rates", rates, "--seconds", 0.5)
+    result = await planned(url, "--rates", rates, "--rates", "0.5s")
     assert result.exit_code == 0, result.stderr
     assert "1 region that the network does not have" in result.stdout
     assert "without an event while it was measured" in result.stdout
     rates.write_text("a0,1e308\nb0,1e308\n")
-    result = await planned("--from", url, "--rates", rates, "--seconds", 0.5)
+    result = await planned(url, "--rates", rates, "--rates", "0.5s")
     assert (result.exit_code, "more events/s than a number can hold" in result.stderr) == (2, True), result.stderr
-    result = await planned("--from", url, "--seconds", "nan")
-    assert (result.exit_code, "nan is not a time" in result.stderr) == (2, True), result.stderr
+    result = await planned(url, "--rates", "nans")
+    assert (result.exit_code, "'nans' is not a time" in result.stderr) == (2, True), result.stderr
 
 
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
-        (["--from", "redis://localhost:1", "--nodes", 3], "--nodes does not go with --from"),
-        (["--from", "redis://localhost:1", "--ordering", "causal"], "--ordering does not go with --from"),
-        (["--from", "redis://localhost:1", "--world", "3x3:servers=1,players=1"], "give one of"),
-        (["--apply", "--world", "3x3:servers=1,players=1"], "--apply and --seconds need --from"),
-        (["--from", "memory://x"], "private network"),
-        (["--from", "redis://localhost:1", "--topology", "x.csv"], "needs --node-hosts"),
+        (["redis://localhost:1", "--ordering", "causal"], "No such option"),
+        (["--apply"], "Missing argument 'URL'"),
+        (["memory://x"], "private network"),
+        (["redis://localhost:1", "--topology", "x.csv"], "needs --nodes FILE"),
+        (["redis://localhost:1", "--nodes", "x.csv"], "need --topology"),
+        (["redis://localhost:1", "--apply", "x.json", "--json"], "goes with URL alone"),
+        (["redis://localhost:1", "--rates", "0.1s"], "is not a time from 0.5"),
     ],
 )
 async def test_wrong_use_is_said_before_anything_is_measured(options: list[Any], complaint: str) -> None:
@@ -354,5 +353,5 @@ async def test_wrong_use_is_said_before_anything_is_measured(options: list[Any],
 async def test_a_network_that_cannot_be_reached_is_infrastructure(redis_server: EmbeddedServer) -> None:
     url = redis_server.url
     redis_server.stop()
-    result = await planned("--from", url, "--seconds", 0.5)
+    result = await planned(url, "--rates", "0.5s")
     assert result.exit_code == 3, result.stderr

@@ -59,13 +59,12 @@ def test_wrong_use_is_refused(arguments: tuple[str, ...], said: str) -> None:
 def test_a_plan_for_a_world_is_that_of_its_membership_and_rates() -> None:
     spec = "12x10:servers=9,players=300,gather=boss,seed=3"
     world = made(parse_world(spec))
-    result = CliRunner().invoke(plan, ["--world", spec, "--json"], catch_exceptions=False)
+    result = CliRunner().invoke(plan, ["size", f"world:{spec}", "--json"], catch_exceptions=False)
     found = orjson.loads(result.stdout)
     assert (found["subscribers"], found["regions"]) == (9, 120)
     assert found["rows"] == world.membership.incidence.nnz
     assert found["node_load"]["max"] >= sum(world.rates.values()) / 3
     assert result.exit_code == 0
-    for wrong in ([], ["--world", spec, "members.csv"]):
-        refused = CliRunner().invoke(plan, wrong)
-        assert refused.exit_code == 2
-        assert "give one of MEMBERSHIP" in refused.stderr
+    refused = CliRunner().invoke(plan, ["--world", spec])
+    assert refused.exit_code == 2
+    assert "plan size world:SPEC" in refused.stderr

@@ -1,4 +1,4 @@
-"""Rates of regions from a recorded session, as `gamecast plan --rates-from` takes them."""
+"""Rates of regions from a recorded session, as `gamecast plan --rates` takes them."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_what_is_no_session_or_is_damaged_is_named(session: Path, tmp_path: Path
 def test_the_plan_reckons_with_them(session: Path, tmp_path: Path) -> None:
     membership = tmp_path / "membership.csv"
     membership.write_text("subscriber,region\na,region-000\na,region-001\nb,region-000\nb,region-001\n")
-    arguments = [str(membership), "--nodes", "1", "--json"]
-    found = json.loads(CliRunner().invoke(plan, [*arguments, "--rates-from", str(session)]).output)
+    arguments = ["size", str(membership), "--nodes", "1", "--json"]
+    found = json.loads(CliRunner().invoke(plan, [*arguments, "--rates", str(session)]).output)
     rates = read_session_rates(session)
     assert found["node_load"]["of_nodes"] == pytest.approx({"n1": rates["region-000"] + rates["region-001"]})

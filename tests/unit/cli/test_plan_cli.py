@@ -9,6 +9,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any, get_args
 
+import click
 import pytest
 from click.testing import CliRunner, Result
 
@@ -32,7 +33,7 @@ def world(tmp_path: Path) -> Path:
 
 
 def run(*arguments: object, stdin: str | None = None) -> Result:
-    return CliRunner().invoke(plan, [str(argument) for argument in arguments], input=stdin)
+    return CliRunner().invoke(plan, ["size", *map(str, arguments)], input=stdin)
 
 
 def report(*arguments: object, stdin: str | None = None) -> dict[str, Any]:
@@ -98,7 +99,7 @@ def test_what_exceeds_the_capacity_is_said(tmp_path: Path) -> None:
 def test_rates_make_loads(world: Path, tmp_path: Path) -> None:
     rates = tmp_path / "rates.csv"
     rates.write_text("forest,10\nriver,20\nvillage,5\n")
-    found = report(world, "--rates", rates, "--node", "solo")
+    found = report(world, "--rates", rates, "--nodes", "solo")
     assert found["node_load"] == {"max": 36.0, "busiest_receiver": 35.0, "of_nodes": {"solo": 36.0}}
 
 
@@ -211,8 +212,8 @@ def test_malformed_rows_are_counted_on_request(world: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
-        (["--nodes", "2", "--node", "a"], "either --nodes N or --node NAME"),
-        (["--node", "a", "--node", "a"], "twice"),
+        (["--nodes", "2", "--nodes", "a"], "either how many nodes, or the name of each"),
+        (["--nodes", "a,b,a"], "twice"),
         (["--nodes", "0"], "--nodes"),
         (["--ordering", "random"], "--ordering"),
         (["--capacity", "0"], "neither a number of events/s above 0 nor 'receiver'"),
@@ -226,12 +227,12 @@ def test_wrong_use_ends_with_status_2(world: Path, options: Sequence[str], compl
 
 
 def test_a_node_needs_a_plain_name(world: Path) -> None:
-    assert isinstance(run(world, "--node", "no spaces").exception, InvalidName)
+    assert isinstance(run(world, "--nodes", "no spaces").exception, InvalidName)
 
 
 def test_files_that_cannot_be_written_are_named(world: Path, tmp_path: Path) -> None:
-    for option, file in (("--out", "plan.json"), ("--picture", "plan.svg")):
-        result = run(world, option, tmp_path / "nowhere" / file)
+    for file in ("plan.json", "plan.svg"):
+        result = run(world, "--out", tmp_path / "nowhere" / file)
         assert isinstance(result.exception, UsageError)
         assert file in str(result.exception)
 
@@ -240,16 +241,17 @@ def test_files_that_cannot_be_written_are_named(world: Path, tmp_path: Path) -> 
 def test_a_picture_is_drawn(world: Path, tmp_path: Path, suffix: str) -> None:
     pytest.importorskip("matplotlib")
     picture = tmp_path / f"plan.{suffix}"
-    assert "picture" in report(world, "--picture", picture)["seconds"]
+    assert "picture" in report(world, "--out", picture, "--out", tmp_path / "plan.json")["seconds"]
+    assert (tmp_path / "plan.json").exists()
     assert picture.read_bytes()[:4] in (b"\x89PNG", b"<?xm", b"%PDF")
 
 
 def test_a_picture_needs_a_known_suffix_and_matplotlib(
     world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert "must end in .png, .svg or .pdf" in str(run(world, "--picture", tmp_path / "plan.gif").exception)
+    assert "for a picture in .png, .svg or .pdf" in run(world, "--out", tmp_path / "plan.gif").stderr
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    result = run(world, "--picture", tmp_path / "plan.png")
+    result = run(world, "--out", tmp_path / "plan.png")
     assert isinstance(result.exception, UsageError)
     assert "pip install 'gamecast[plots]'" in str(result.exception)
 
@@ -266,6 +268,122 @@ def test_a_plan_that_violates_a_condition_ends_with_status_1(world: Path, monkey
     assert "✗ C3" in result.stdout
 
 
-@pytest.mark.parametrize("option", ["--nodes", "--node", "--ordering", "--rates", "--out", "--picture", "--skip-bad"])
-def test_help_names_every_option(option: str) -> None:
-    assert option in run("--help").stdout
+COMMANDS = dict(plan.commands)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_each_command_has_few_options_and_an_example(name: str) -> None:
+    command = COMMANDS[name]
+    options = [each for each in command.params if isinstance(each, click.Option)]
+    assert len(options) <= 8
+    said = CliRunner().invoke(plan, [name, "--help"]).stdout
+    assert f"Example:\n    gamecast plan {name} " in said
+    assert all(option.opts[0] in said for option in options)
+
+
+def test_plan_alone_shows_which_command_is_meant() -> None:
+    said = CliRunner().invoke(plan, []).output
+    for name in COMMANDS:
+        assert f"gamecast plan {name} " in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "meant"),
+    [
+        (["world.csv"], "plan size"),
+        (["world.csv", "--topology", "latency.csv"], "plan places"),
+        (["--from", "redis://localhost"], "plan improve URL"),
+    ],
+)
+def test_the_former_command_names_the_new_one(arguments: Sequence[str], meant: str) -> None:
+    result = CliRunner().invoke(plan, arguments)
+    assert result.exit_code == 2
+    assert f"{meant}`" in result.stderr
+
+
+LATENCY = ",eu,us\neu,1,90\nus,80,1\n"
+FAR = "subscriber,region\nann,forest\nbob,forest\ncid,desert\ndan,desert\n"
+HOSTS = "subscriber,host\nann,eu\nbob,eu\ncid,us\ndan,us\n"
+
+
+@pytest.fixture
+def far(tmp_path: Path) -> list[Path]:
+    """A membership, a topology and hosts."""
+    files = [tmp_path / name for name in ("members.csv", "latency.csv", "hosts.csv")]
+    for file, text in zip(files, (FAR, LATENCY, HOSTS), strict=True):
+        file.write_text(text)
+    return files
+
+
+def placed(command: str, *arguments: object) -> dict[str, Any]:
+    result = CliRunner().invoke(plan, [command, *map(str, arguments), "--json"])
+    assert result.exit_code == 0, result.output
+    found: dict[str, Any] = json.loads(result.stdout)
+    return found
+
+
+def test_number_and_places_are_found(far: Sequence[Path]) -> None:
+    found = placed("places", *far)
+    assert sorted(found["placement"]["hosts"].values()) == ["eu", "us"]
+    assert found["placement"]["mean_ms"] == pytest.approx(2)
+    members, latency, hosts = far
+    assert placed("places", members, f"{latency}:rtt", hosts)["placement"]["mean_ms"] == pytest.approx(1)
+    one = placed("places", *far, "--nodes", 1)["placement"]
+    assert len(one["hosts"]) == 1
+
+
+def test_nodes_stand_on_the_hosts_of_a_file_and_have_their_names(far: Sequence[Path], tmp_path: Path) -> None:
+    (tmp_path / "nodes.csv").write_text("host\nus\n")
+    found = placed("places", *far, "--nodes", tmp_path / "nodes.csv", "--nodes", "fra,nyc")["placement"]
+    assert found["hosts"] == {"fra": "us"}
+    missing = CliRunner().invoke(plan, ["places", *map(str, far), "--nodes", str(tmp_path / "none.csv")])
+    assert "none.csv" in str(missing.exception)
+    assert "need a topology" in str(run(far[0], "--nodes", tmp_path / "nodes.csv").exception)
+
+
+def test_a_topology_has_options_behind_its_name(far: Sequence[Path]) -> None:
+    members, latency, hosts = map(str, far)
+    wrong = CliRunner().invoke(plan, ["places", members, f"{latency}:half", hosts])
+    assert "'half' is neither rtt nor weight=NAME" in str(wrong.exception)
+
+
+def test_a_plan_that_was_written_is_checked(far: Sequence[Path], tmp_path: Path) -> None:
+    out = tmp_path / "plan.json"
+    made = placed("places", *far, "--out", out)
+    members, latency, hosts = far
+    found = placed("check", out, members, latency, hosts)
+    for name in ("mean_ms", "p95_ms", "hosts"):
+        assert found["placement"][name] == made["placement"][name]
+    assert found["node_load"] == made["node_load"]
+    assert found["conditions"] == {"C1": True, "C2": True, "C3": True, "C4": True}
+    limited = CliRunner().invoke(plan, ["check", str(out), str(members), "--capacity", "0.5"])
+    assert limited.exit_code == 1
+    assert "The busiest node carries 1 events/s, more than the 0.5 that it may." in " ".join(limited.stdout.split())
+
+
+def test_a_plan_for_others_is_not_sound(far: Sequence[Path], tmp_path: Path) -> None:
+    out = tmp_path / "plan.json"
+    placed("places", *far, "--out", out)
+    far[0].write_text(FAR + "ann,desert\nbob,desert\n")
+    both = CliRunner().invoke(plan, ["check", str(out), str(far[0])])
+    assert both.exit_code == 1
+    assert "✗ C4" in both.stdout
+    far[0].write_text(FAR + "ann,moor\n")
+    assert "region 'moor'" in str(CliRunner().invoke(plan, ["check", str(out), str(far[0])]).exception)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"nodes": 3}'])
+def test_what_is_no_plan_is_named(text: str, far: Sequence[Path], tmp_path: Path) -> None:
+    (tmp_path / "plan.json").write_text(text)
+    wrong = CliRunner().invoke(plan, ["check", str(tmp_path / "plan.json"), str(far[0])])
+    assert isinstance(wrong.exception, InvalidInput)
+    assert "plan.json" in str(wrong.exception)
+
+
+def test_the_order_may_hold_overlaps_too(tmp_path: Path) -> None:
+    rows = "a,cell:0:0\nb,cell:0:1\n"
+    assert report("-", "--ordering", "causal,grid", stdin=rows)["ordering"] == "causal"
+    assert "No atom is needed: no subscriber" not in run("-", "--ordering", "grid", stdin=rows).stdout
+    (tmp_path / "pairs.csv").write_text("cell:0:0,cell:0:1\n")
+    assert report("-", "--ordering", tmp_path / "pairs.csv", stdin=rows)["components"] == 1
+    assert "'nowhere.csv' is none of" in run("-", "--ordering", "acyclic,nowhere.csv", stdin=rows).stderr
