@@ -1,7 +1,7 @@
 """``gamecast loadtest`` and ``./dev loadtest``: start a network, unless one is given, and run locust on it.
 
 Put load on a network with game servers and clients, and check the deliveries of all of them. Writes into a directory:
-``report.html`` and the ``stats_*.csv`` of locust, and ``judgement.json``.
+``report.html``, ``judgement.json``, and ``locust.html`` and ``stats_*.csv`` of locust.
 
 Exit status: 0 if every promise was kept and no request failed; 1 if a promise was broken; 2 for wrong use; 3 if the
 network is unavailable, the run ends without a judgement, or requests failed; 4 if reports are missing and nothing is
@@ -32,7 +32,7 @@ from gamecast.client.networks import require_reachable
 from gamecast.errors import ProcessFailed, UsageError
 from launcher.ending import BROKEN, CANNOT_TELL, DONE
 from launcher.interrupts import Raised
-from loadtest.options import TOKEN_VARIABLE, Options, add_hidden_to, add_to
+from loadtest.options import TOKEN_VARIABLE, Options, add_hidden_to, add_to, shown_command
 from loadtest.ownusers import kinds_in
 from sequencing.errors import unwritable
 from sequencing.extras import require
@@ -49,6 +49,7 @@ COMMAND = ("-m", "gamecast")
 def load_test(arguments: Sequence[str] | None = None, *, program: str = "./dev loadtest") -> int:
     """Run the load test that the arguments ask for, and return the exit status. Raises if it cannot run."""
     parsed = _parser(program).parse_args(arguments)
+    parsed.command = shown_command(program, sys.argv[1:] if arguments is None else arguments)
     parsed.run = parsed.run or f"load-{secrets.token_hex(3)}"
     with Raised(), ExitStack() as stack:
         return _run(parsed, stack)
@@ -115,12 +116,14 @@ def _run(parsed: argparse.Namespace, stack: ExitStack) -> int:
     if (parsed.sockets or parsed.posters or "socket" in kinds) and not parsed.gateway:
         parsed.gateway = stack.enter_context(_gateway(parsed.network))
     parsed.judgement = parsed.judgement or str(out / "judgement.json")
+    parsed.report = parsed.report or str(out / "report.html")
     options = Options.of(parsed)  # checks them
     options.scenario()
     locustfile = parsed.scenario or LOCUSTFILE
-    Path(parsed.judgement).unlink(missing_ok=True)
+    for stale in (parsed.judgement, parsed.report):
+        Path(stale).unlink(missing_ok=True)
     command = [sys.executable, "-m", "locust", "--locustfile", str(locustfile), "--headless", "--only-summary"]
-    command += ["--html", str(out / "report.html"), "--csv", str(out / "stats"), "--loglevel", "WARNING"]
+    command += ["--html", str(out / "locust.html"), "--csv", str(out / "stats"), "--loglevel", "WARNING"]
     if parsed.processes:
         # A free port, so that workers of other runs do not connect to this master.
         port = str(_free_port())
@@ -131,11 +134,11 @@ def _run(parsed: argparse.Namespace, stack: ExitStack) -> int:
             command += [f"--{name.replace('_', '-')}", str(value)]
     sys.stdout.flush()  # before locust writes there
     status, interrupted = _watched(command, os.environ | {TOKEN_VARIABLE: options.token})
-    sys.stdout.write(f"The report is {out / 'report.html'}, the figures are {out / 'stats'}_*.csv.\n")
     if not Path(parsed.judgement).exists():
         if interrupted:
             raise KeyboardInterrupt
         raise ProcessFailed(f"the run ended without a judgement: locust ended with status {status}")
+    sys.stdout.write(f"The report is {parsed.report}; locust's own is {out / 'locust.html'}.\n")
     judgement = orjson.loads(Path(parsed.judgement).read_bytes())
     if not judgement["fine"] and not (interrupted and judgement["run"]["stopped_in_order"]):
         return BROKEN if judgement["run"]["is_broken"] else CANNOT_TELL

@@ -14,7 +14,8 @@ from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
-from loadtest.journal import Ledger
+from loadtest.course import percentiles_ms
+from loadtest.journal import NS, Ledger
 from loadtest.judging import Judge, Judgement
 from loadtest.options import Options
 from loadtest.planting import PLANT_AT
@@ -51,6 +52,8 @@ class Conductor:
     workers: int = 1
     crowd: str = ""
     """Who the users are, for the report; empty for those of the options."""
+    broken_at_s: int | None = None
+    """The second, on the wall clock, in which the first violation was seen while the run played."""
     phase: Phase = Phase.PLAYING
     judgement: Judgement | None = None
     ledger: Ledger = field(default_factory=Ledger)
@@ -128,6 +131,22 @@ class Conductor:
         return self.interrupted and judgement is not None and judgement.verdict.fine and len(judgement.incomplete) == 1
 
     @property
+    def users(self) -> str:
+        """Who the users are."""
+        kinds = {
+            "game servers": self.options.servers,
+            "WebSocket clients": self.options.sockets,
+            "publishers": self.options.posters,
+        }
+        return self.crowd or ", ".join(f"{count} {who}" for who, count in kinds.items() if count)
+
+    @property
+    def broken(self) -> tuple[str, ...]:
+        """What was broken, as far as it was seen while the run played, and then at its end."""
+        judged = [offence.describe() for offence in self.judgement.verdict.examples] if self.judgement else []
+        return tuple(dict.fromkeys([*self._broken, *judged]))
+
+    @property
     def is_broken(self) -> bool:
         """Whether a promise was broken, or the logs contradict themselves; reports that are missing break none."""
         return bool(self._broken) or (self.judgement is not None and not self.judgement.verdict.fine)
@@ -139,7 +158,13 @@ class Conductor:
             for name, value in figures.items():
                 if not isinstance(value, bool):
                     totals[name] = totals.get(name, 0) + value
-        course = {"played_s": self.played_s, "settled_s": self.settled_s, "stopped_in_order": self.stopped_in_order}
+        course: dict[str, Any] = {
+            "played_s": self.played_s,
+            "settled_s": self.settled_s,
+            "stopped_in_order": self.stopped_in_order,
+        }
+        delays_ms = percentiles_ms(self.ledger.course.delays())
+        course["delay_ms"] = {name: round(value, 3) for name, value in delays_ms.items()}
         return {**course, "is_broken": self.is_broken, "broken_while_playing": self._broken, **totals}
 
     def _play(self, now_s: float, now_ns: int) -> None:
@@ -165,6 +190,7 @@ class Conductor:
             self._broken.append(str(error))
             return
         for offence in offences:
+            self.broken_at_s = self.broken_at_s or now_ns // NS
             self._broken.append(offence.describe())
             self.violated(offence)
 

@@ -9,17 +9,22 @@ from __future__ import annotations
 
 import sys
 import zlib
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
 
+from loadtest.course import Course, Delays, bucket_of
 from sequencing.checkers import DeliverySequence
 from sequencing.checkers.stays import Placed, Stay
 from sequencing.errors import InvalidInput
 
 Columns = list[list[Any]]
+NS = 1_000_000_000
+ERRORS_MAX = 100
+"""Different errors of a process that are counted each by itself; the others are counted together."""
 
 
 @dataclass(slots=True, eq=False)
@@ -76,6 +81,8 @@ class Journal:
         self._published: list[tuple[str, str, str, str, int]] = []
         self._uncertain: list[tuple[str, str, str, int]] = []
         self._gaps: list[tuple[str, str]] = []
+        self._delays: dict[int, Delays] = {}
+        self._failures: Counter[tuple[str, str, str]] = Counter()
         self._chunks = 0
 
     def log(self, subscriber: str) -> Log:
@@ -96,6 +103,15 @@ class Journal:
         """Note an event whose publisher does not know whether it was published."""
         self._uncertain.append((event, region, sender, at_ns))
 
+    def took(self, delay_ms: float, at_ns: int) -> None:
+        """Note how long a delivery took, from when its event was due."""
+        self._delays.setdefault(at_ns // NS, Counter())[bucket_of(delay_ms)] += 1
+
+    def failed(self, kind: str, way: str, error: str) -> None:
+        """Note a request that failed."""
+        known = (kind, way, error) in self._failures or len(self._failures) < ERRORS_MAX
+        self._failures[kind, way, error if known else "other errors"] += 1
+
     def gap(self, subscriber: str, what: str) -> None:
         """Note that a subscriber got a gap."""
         self._gaps.append((subscriber, what))
@@ -112,10 +128,13 @@ class Journal:
             "published": self._published,
             "uncertain": self._uncertain,
             "gaps": self._gaps,
+            "delays": [[second, list(counts.items())] for second, counts in self._delays.items()],
+            "failures": [[*what, count] for what, count in self._failures.items()],
             "figures": figures,
         }
         self._chunks += 1
         self._stays, self._published, self._uncertain, self._gaps = [], [], [], []
+        self._delays, self._failures = {}, Counter()
         return zlib.compress(orjson.dumps(chunk), 1)
 
 
@@ -136,6 +155,9 @@ class Ledger:
     missing: list[str] = field(default_factory=list)
     """Descriptions of missing reports."""
     deliveries: int = 0
+    course: Course = field(default_factory=Course)
+    failures: Counter[tuple[str, str, str]] = field(default_factory=Counter)
+    """Kind of request, access path and error → how often."""
     _chunks: dict[str, int] = field(default_factory=dict)
     _fresh: list[Placed] = field(default_factory=list)
 
@@ -157,10 +179,15 @@ class Ledger:
             epoch, _, sequence = position.partition("-")
             self.placed[event] = placed = Placed(event, region, (int(epoch), int(sequence)), at_ns)
             self._fresh.append(placed)
+            self.course.published(at_ns // NS)
             self.order.setdefault(sender, []).append(event)
         for event, region, sender, at_ns in chunk["uncertain"]:
             self.uncertain[event] = region, sender, at_ns
         self.gaps += map(tuple, chunk["gaps"])
+        for second, counts in chunk["delays"]:
+            self.course.delivered(second, dict(counts))
+        for kind, way, failure, count in chunk["failures"]:
+            self.failures[kind, way, failure] += count
         self.figures[process] = chunk["figures"]
         return str(process)
 

@@ -18,13 +18,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from loadtest.journal import Ledger
+from loadtest.journal import NS, Ledger
 from sequencing.checkers import DeliverySequence, Offence, Verdict, judge
 from sequencing.checkers.stays import Placed, Stay, judge_stays
 
 LATE_S = 15.0
 """Seconds that an event may be in flight before it counts as lost while the run goes on."""
-NS = 1_000_000_000
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,12 +6,15 @@ import argparse
 import base64
 import binascii
 import os
+import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Self
 
 import orjson
 
+from gamecast.client.networks import redacted
 from loadtest.scenario import WORKLOADS, Scenario, make_scenario
 from loadtest.shapes import SHAPES
 from sequencing.errors import UsageError
@@ -44,6 +47,8 @@ class Options:
     seed: int = 1
     run: str = ""
     judgement: str = ""
+    report: str = ""
+    command: str = ""
     logs: str = ""
     plant: str = ""
 
@@ -88,6 +93,17 @@ class Options:
             prefix=f"{self.run}-" if self.run else "",
             trace=Path(self.trace) if self.trace else None,
         )
+
+
+def shown_command(program: str, arguments: Sequence[str]) -> str:
+    """Return the command for a report: without the token, and without the passwords of URLs."""
+    shown, is_secret = program.split(), False
+    for argument in arguments:
+        flag, equals, value = argument.partition("=") if argument.startswith("--") else ("", "", argument)
+        text = "***" if is_secret or flag == "--token" else redacted(value) if "://" in value else value
+        is_secret = argument == "--token"
+        shown.append(argument if is_secret or (flag and not equals) else f"{flag}{equals}{text}")
+    return shlex.join(shown)
 
 
 def _subject(token: str) -> str:
@@ -140,6 +156,8 @@ def add_hidden_to(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--gateway", default="", help="URL of the gateway, http:// or https://.")
     group.add_argument("--run", default="", help="Unique name of the run on the network; region names begin with it.")
     group.add_argument("--judgement", default="", help="File for the judgement, JSON.")
+    group.add_argument("--report", default="", help="File for the report, HTML.")
+    group.add_argument("--command", default="", help="The command, as the report has it.")
     group.add_argument("--logs", default="", help="Directory for delivery logs, as gamecast audit reads them.")
     group.add_argument(
         "--plant",

@@ -69,6 +69,7 @@ class Presence:
         """
         publisher = event.rpartition("/")[0]
         self.log.deliver(event, region, publisher if "-poster-" in publisher else sender, position)
+        self.crew.journal.took(late_ms, time.time_ns())
         self.crew.fire("deliver", self.way, late_ms, None)
         if self.crew.options.plant and not self.crew.planted:
             self.crew.planted = plant(self.crew.options.plant, self.log)

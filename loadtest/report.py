@@ -13,13 +13,13 @@ from loadtest.conductor import Conductor
 from loadtest.journal import Ledger
 
 
-def write_judgement(conductor: Conductor, file: Path | None) -> None:
-    """Print the results of a run that is over, and write them to a file."""
+def write_judgement(conductor: Conductor) -> None:
+    """Print the results of a run that is over, and write those files that its options ask for."""
     judgement = conductor.judgement
     assert judgement is not None
-    if file is not None:
+    if conductor.options.judgement:
         document = {**judgement.as_dict(), "run": conductor.figures()}
-        file.write_bytes(orjson.dumps(document, option=orjson.OPT_INDENT_2))
+        Path(conductor.options.judgement).write_bytes(orjson.dumps(document, option=orjson.OPT_INDENT_2))
     if conductor.options.logs:
         write_logs(conductor.ledger, Path(conductor.options.logs))
     sys.stdout.write("\n".join(tell(conductor)) + "\n")
@@ -31,11 +31,9 @@ def tell(conductor: Conductor) -> list[str]:
     judgement, options, figures = conductor.judgement, conductor.options, conductor.figures()
     assert judgement is not None
     verdict = judgement.verdict
-    users = [(options.servers, "game servers"), (options.sockets, "WebSocket clients"), (options.posters, "publishers")]
-    crowd = conductor.crowd or ", ".join(f"{count} {who}" for count, who in users if count)
     lines = [
         (
-            f"{crowd} ({options.workload}, {options.shape}) published {judgement.published:,} events in "
+            f"{conductor.users} ({options.workload}, {options.shape}) published {judgement.published:,} events in "
             f"{conductor.played_s:.0f} s; {verdict.subscribers:,} sessions delivered {verdict.deliveries:,} in "
             f"{verdict.regions:,} regions."
         ),

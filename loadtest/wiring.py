@@ -24,7 +24,8 @@ from locust.runners import STATE_INIT, STATE_MISSING, MasterRunner, WorkerRunner
 from loadtest.conductor import Conductor
 from loadtest.crew import Crew
 from loadtest.judging import GUARANTEE_OF, REPORTS, findings
-from loadtest.options import Options, add_hidden_to, add_to
+from loadtest.options import Options, add_hidden_to, add_to, shown_command
+from loadtest.page import write_page
 from loadtest.report import write_judgement
 from loadtest.shapes import Moment
 from loadtest.users import GameServer, Player, Poster, SocketClient
@@ -122,6 +123,7 @@ class Series:
                 parsed.num_users = parsed.servers + parsed.sockets + parsed.posters
             if own and parsed.spawn_rate is None:
                 parsed.spawn_rate = max(SPAWN_PER_S_MIN, parsed.num_users)
+            parsed.command = parsed.command or shown_command("locust", sys.argv[1:])
             self.options = self._read_options()
             self.runner.register_message(CHUNK, self._on_chunk)
             self._start_shape = self.runner.start_shape
@@ -268,6 +270,8 @@ class Series:
         self._fire("judge", GUARANTEE_OF.get(offence.kind, offence.kind), 0, AssertionError(offence.describe()))
 
     def _fire(self, kind: str, name: str, took_ms: float, error: BaseException | None) -> None:
+        if error is not None and kind != "judge" and self.crew is not None:
+            self.crew.journal.failed(kind, name, str(error) or type(error).__name__)
         self.environment.events.request.fire(
             request_type=kind, name=name, response_time=took_ms, response_length=0, exception=error, context={}
         )
@@ -286,7 +290,9 @@ class Series:
         assert conductor is not None
         judgement = conductor.judgement
         assert judgement is not None
-        write_judgement(conductor, Path(self.options.judgement) if self.options.judgement else None)
+        write_judgement(conductor)
+        if self.options.report:
+            write_page(conductor, Path(self.options.report), locust=self.environment.parsed_options.html_file)
         self.judgement = judgement.as_dict() | {"name": conductor.options.run, "run": conductor.figures()}
         # The page's way to end a run is no failure; that of a command, an interrupt, is one.
         stopped_on_page = conductor.stopped_in_order and self.environment.web_ui is not None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -14,6 +14,9 @@ NARROW_DECADES = 1.3
 """A logarithmic axis of at most so many decades has ticks at 1, 2 and 5; a longer one only at powers of ten."""
 TIME_STEPS_MIN = (1, 2, 5, 10, 15, 30, 60, 120, 180, 360, 720)
 MINUTES_PER_DAY = 1440
+SECONDS_STEPS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14_400, 21_600)
+LOG_FROM = 20.0
+"""If the highest delay is so many times the lowest, their axis is logarithmic."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +58,33 @@ def log_axis(lowest: float, highest: float, label: Label) -> Axis:
     every = math.ceil((last - first) / TICKS_MAX)
     ticks = tuple((10.0**power, label(10.0**power)) for power in range(first, last + 1, every))
     return Axis(10.0**first, 10.0**last, ticks, log=True)
+
+
+def delay_axis(known_ms: Collection[float]) -> Axis:
+    """Return an axis of delays: from zero, or logarithmic if they differ much."""
+    above = [value for value in known_ms if value > 0]
+    if above and min(known_ms) > 0 and max(above) > LOG_FROM * min(above):
+        return log_axis(min(above), max(above), duration_text)
+    return axis_from_zero(max(above, default=1.0), duration_text)
+
+
+def elapsed_axis(seconds: float) -> Axis:
+    """Return an axis of seconds since a beginning, which ends where the seconds do."""
+    fits = [step for step in SECONDS_STEPS if seconds / step <= TICKS_MAX]
+    step = fits[0] if fits else 86_400 * math.ceil(seconds / 86_400 / TICKS_MAX)
+    ticks = tuple((float(at), elapsed_text(at)) for at in range(0, math.floor(seconds) + 1, step))
+    return Axis(0.0, max(seconds, 1.0), ticks)
+
+
+def elapsed_text(seconds: float) -> str:
+    """Return the time since a beginning: 40 s, 2 min, 1 h 30."""
+    if seconds < 120 and seconds % 60:
+        return f"{seconds:g} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes}:{rest:02} min" if rest else f"{minutes} min" if minutes else "0"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02} h" if minutes else f"{hours} h"
 
 
 def time_axis(start: datetime, end: datetime) -> Axis:

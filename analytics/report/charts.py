@@ -136,6 +136,24 @@ def drawing(contents: str, height: float, label: str, *, kind: str) -> str:
     return f'<svg class="{kind}" role="img" aria-label="{said}" width="100%" height="{height:.0f}">{contents}</svg>'
 
 
+def figure(chart: str, below: str = "", *, above: str = "") -> str:
+    """Return a chart with its unit above it and a caption below."""
+    title = f'<p class="unit">{above}</p>' if above else ""
+    caption = f"<figcaption>{below}</figcaption>" if below else ""
+    return f"<figure>{title}{chart}{caption}</figure>"
+
+
+def legend(shown: Iterable[tuple[str, str]]) -> str:
+    """Return what the shapes of a chart stand for; each is 28 by 12 pixels."""
+    items = (f'<li><svg class="swatch" aria-hidden="true">{shape}</svg>{text}</li>' for shape, text in shown)
+    return f'<ul class="legend">{"".join(items)}</ul>'
+
+
+def dash(kind: str) -> str:
+    """Return the piece of a line that its legend has."""
+    return f'<path class="line {kind}" d="M1 6H27"/>'
+
+
 def hover_text(text: str) -> str:
     """Return what the pointer shows."""
     return f"<title>{html.escape(text)}</title>"

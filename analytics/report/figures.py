@@ -13,6 +13,7 @@ from analytics.report.charts import (
     Tone,
     bar_chart,
     drawing,
+    figure,
     hover_bands,
     hover_text,
     isolated,
@@ -85,7 +86,7 @@ def hurts_chart(analysis: Analysis) -> str:
         for row, tone in zip(rows, tones(values), strict=True)
     ]  # fmt: skip
     label = _listed("Bar chart of times the direct way, by server", bars)
-    return _figure(bar_chart(bars, label=label, mark=(1.0, "× 1: the direct way")), _tones_text(bars))
+    return figure(bar_chart(bars, label=label, mark=(1.0, "× 1: the direct way")), _tones_text(bars))
 
 
 def server_delays_chart(analysis: Analysis) -> str:
@@ -103,7 +104,7 @@ def server_delays_chart(analysis: Analysis) -> str:
         )
         for row, tone in zip(rows, tones([row["delay_ms"] for row in rows]), strict=True)
     ]
-    return _figure(bar_chart(bars, label=_listed("Bar chart of mean delays, by server", bars)), _tones_text(bars))
+    return figure(bar_chart(bars, label=_listed("Bar chart of mean delays, by server", bars)), _tones_text(bars))
 
 
 def regions_chart(analysis: Analysis) -> str:
@@ -118,7 +119,7 @@ def regions_chart(analysis: Analysis) -> str:
         )
         for row in rows
     ]  # fmt: skip
-    return _figure(bar_chart(bars, label=_listed("Bar chart of events a second, by region", bars)))
+    return figure(bar_chart(bars, label=_listed("Bar chart of events a second, by region", bars)))
 
 
 def inversions_chart(analysis: Analysis) -> str:
@@ -131,7 +132,7 @@ def inversions_chart(analysis: Analysis) -> str:
         for pair in pairs[:BARS_MAX]
     ]
     label = _listed("Bar chart of inversions, by pair of regions", bars)
-    return _figure(bar_chart(bars, label=label), "Inversions by pair of regions.")
+    return figure(bar_chart(bars, label=label), "Inversions by pair of regions.")
 
 
 def delays_chart(analysis: Analysis) -> str:
@@ -149,7 +150,7 @@ def delays_chart(analysis: Analysis) -> str:
         f"{name} {at_most(ms)}" for name, ms in percentiles.items()
     )
     contents = _rising(list(zip(delays, parts, strict=True)), x, texts) + _percentile_marks(percentiles, x)
-    return _figure(
+    return figure(
         drawing(contents, PLOT_PX + 34, label, kind="plot"),
         "Time from publish to delivery of others' events.",
         above="Part of deliveries",
@@ -177,7 +178,7 @@ def stretch_chart(analysis: Analysis) -> str:
         f"{points[-1][0]:.2f} at most"
     )
     contents = mark + _rising(points, x, texts)
-    return _figure(
+    return figure(
         drawing(contents, PLOT_PX + 34, label, kind="plot"),
         "Latency stretch: times the direct way.",
         above="Part of destinations",
@@ -220,9 +221,3 @@ def _tones_text(bars: Sequence[Bar]) -> str:
     if all(bar.tone == "cool" for bar in bars):
         return ""
     return f"Amber: over {BAD_STRETCH} times the median of these bars. Red: over {HIGH_STRETCH} times."
-
-
-def _figure(chart: str, below: str = "", *, above: str = "") -> str:
-    title = f'<p class="unit">{above}</p>' if above else ""
-    caption = f"<figcaption>{below}</figcaption>" if below else ""
-    return f"<figure>{title}{chart}{caption}</figure>"

@@ -1,10 +1,13 @@
-"""The report's page around its contents: two parts behind radio buttons, in light and dark, and all of it on paper.
+"""The page around a report's contents: its verdict on top, in light and dark, and on paper.
+
+The report of an analysis has two parts behind radio buttons; that of a load test has one.
 
 Colours of texts have a contrast of 4.5:1 or more on both grounds, those of bars and lines 3:1 or more.
 """
 
 from __future__ import annotations
 
+import html
 from string import Template
 
 _LIGHT = """color-scheme: light;
@@ -36,19 +39,11 @@ STYLE = (
   .cards dd { margin: 0; font-size: 20px; font-weight: 650; }
   .cards .bad dd { color: var(--bad); }
   @media (max-width: 640px) { .cards { grid-template-columns: repeat(2, minmax(0, 1fr)); } }
-  .hidden, input[name=part] { position: absolute; width: 1px; height: 1px; overflow: hidden; opacity: 0; margin: 0; }
-  fieldset { border: 0; margin: 14px 0 0; padding: 0; min-width: 0; position: relative; }
-  .tabs { display: flex; gap: 4px; }
-  .tabs label { padding: 8px clamp(10px, 3vw, 18px); cursor: pointer; color: var(--soft); font-weight: 600;
-    border-radius: 8px 8px 0 0; border-bottom: 3px solid transparent; }
-  section { display: none; background: var(--card); border: 1px solid var(--line); border-radius: 0 8px 8px 8px;
+  section { background: var(--card); border: 1px solid var(--line); border-radius: 8px;
     padding: 4px clamp(12px, 3vw, 24px) 26px; margin-bottom: 40px; }
-  #producer:checked ~ .tabs label[for=producer], #engineer:checked ~ .tabs label[for=engineer] {
-    color: var(--ink); background: var(--card); border-bottom-color: var(--accent); }
-  #producer:focus-visible ~ .tabs label[for=producer], #engineer:focus-visible ~ .tabs label[for=engineer],
   .scroll:focus-visible { outline: 2px solid var(--accent); outline-offset: 2px; }
-  fieldset:has(#producer:checked) ~ .producer, fieldset:has(#engineer:checked) ~ .engineer { display: block; }
-  h3 { font-size: 19px; margin: 28px 0 6px; }
+  a { color: var(--accent); }
+  h2, h3 { font-size: 19px; margin: 28px 0 6px; }
   p { margin: 8px 0; max-width: 75ch; }
   .scroll { overflow-x: auto; margin: 10px 0 16px; }
   table { border-collapse: collapse; width: max-content; font-size: 14px; overflow-wrap: break-word; }
@@ -87,17 +82,45 @@ STYLE = (
   .dot { fill: var(--card); stroke: var(--cool); stroke-width: 2; }
   circle.joins { fill: var(--cool); } circle.gaps { fill: none; stroke: var(--hot); stroke-width: 2; }
   @media print {
-    fieldset { display: none; }
-    section { display: block; border: 0; padding: 0; }
-    section > h2 { position: static; width: auto; height: auto; opacity: 1; font-size: 22px; }
-    section.engineer { break-before: page; }
+    section { border: 0; padding: 0; }
     .scroll { overflow: visible; }
     table { width: auto; overflow-wrap: anywhere; } caption, thead th { white-space: normal; }
     th, td { max-width: none; padding-right: 10px; }
     svg rect { print-color-adjust: exact; }
-    h3 { break-after: avoid; } tr { break-inside: avoid; }
+    h2, h3 { break-after: avoid; } tr { break-inside: avoid; }
   }"""
 )
+
+PARTS_STYLE = """
+  .hidden, input[name=part] { position: absolute; width: 1px; height: 1px; overflow: hidden; opacity: 0; margin: 0; }
+  fieldset { border: 0; margin: 14px 0 0; padding: 0; min-width: 0; position: relative; }
+  .tabs { display: flex; gap: 4px; }
+  .tabs label { padding: 8px clamp(10px, 3vw, 18px); cursor: pointer; color: var(--soft); font-weight: 600;
+    border-radius: 8px 8px 0 0; border-bottom: 3px solid transparent; }
+  section { display: none; border-top-left-radius: 0; }
+  #producer:checked ~ .tabs label[for=producer], #engineer:checked ~ .tabs label[for=engineer] {
+    color: var(--ink); background: var(--card); border-bottom-color: var(--accent); }
+  #producer:focus-visible ~ .tabs label[for=producer], #engineer:focus-visible ~ .tabs label[for=engineer] {
+    outline: 2px solid var(--accent); outline-offset: 2px; }
+  fieldset:has(#producer:checked) ~ .producer, fieldset:has(#engineer:checked) ~ .engineer { display: block; }
+  @media print {
+    fieldset { display: none; }
+    section { display: block; }
+    section > h2 { position: static; width: auto; height: auto; opacity: 1; font-size: 22px; }
+    section.engineer { break-before: page; }
+  }"""
+
+PARTS = Template("""<fieldset><legend class="hidden">Part of the report</legend>
+<input type="radio" name="part" id="producer" checked><input type="radio" name="part" id="engineer">
+<div class="tabs"><label for="producer">For producers</label><label for="engineer">For engineers</label></div>
+</fieldset>
+<section class="producer" aria-labelledby="producer-title"><h2 class="hidden" id="producer-title">For producers</h2>
+$producer</section>
+<section class="engineer" aria-labelledby="engineer-title"><h2 class="hidden" id="engineer-title">For engineers</h2>
+$engineer</section>
+<script>
+  if (location.hash === "#engineer") document.getElementById("engineer").checked = true;
+</script>""")
 
 PAGE = Template("""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
@@ -106,18 +129,14 @@ PAGE = Template("""<!doctype html>
   $style
 </style></head>
 <body><header class="$verdict"><div>
-<p>gamecast analyze · $sessions</p><h1>$headline</h1><p>$headline_more</p>$turns</div></header>
+<p>$above</p><h1>$headline</h1><p>$below</p>$turns</div></header>
 <main><dl class="cards">$cards</dl>
-<fieldset><legend class="hidden">Part of the report</legend>
-<input type="radio" name="part" id="producer" checked><input type="radio" name="part" id="engineer">
-<div class="tabs"><label for="producer">For producers</label><label for="engineer">For engineers</label></div>
-</fieldset>
-<section class="producer" aria-labelledby="producer-title"><h2 class="hidden" id="producer-title">For producers</h2>
-$producer</section>
-<section class="engineer" aria-labelledby="engineer-title"><h2 class="hidden" id="engineer-title">For engineers</h2>
-$engineer</section></main>
-<script>
-  if (location.hash === "#engineer") document.getElementById("engineer").checked = true;
-</script></body></html>
+$contents</main></body></html>
 """)
-PAGE = Template(PAGE.safe_substitute(style=STYLE))
+"""``verdict``: the class of the header, kept, broken or unknown; ``style``: `STYLE` and what a report adds to it."""
+
+
+def card(title: str, value: str, *, bad: int = 0) -> str:
+    """Return a figure for the top of the page; one that is bad stands out."""
+    kind = ' class="bad"' if bad else ""
+    return f"<div{kind}><dt>{html.escape(title)}</dt><dd>{html.escape(value)}</dd></div>"

@@ -12,7 +12,7 @@ from pathlib import Path
 from analytics.jobs.analysis import Analysis
 from analytics.report.charts import legible
 from analytics.report.figures import at_most, delay_percentiles
-from analytics.report.page import PAGE
+from analytics.report.page import PAGE, PARTS, PARTS_STYLE, STYLE, card
 from analytics.report.pictures import draw_pictures
 from analytics.report.sections import engineer, producer
 from analytics.report.tables import Tables, text_of, write_tables
@@ -40,14 +40,16 @@ def render(analysis: Analysis) -> str:
     tables = Tables()
     return PAGE.substitute(
         title=html.escape(legible(sessions)),
-        sessions=text_of(sessions),
+        style=STYLE + PARTS_STYLE,
         verdict=verdict,
+        above=f"gamecast analyze · {text_of(sessions)}",
         headline=html.escape(headline),
-        headline_more=html.escape(legible(_headline(analysis))),
+        below=html.escape(legible(_headline(analysis))),
         turns=_turns(analysis),
         cards="".join(_cards(analysis)),
-        producer="".join(producer(analysis, tables)),
-        engineer="".join(engineer(analysis, tables)),
+        contents=PARTS.substitute(
+            producer="".join(producer(analysis, tables)), engineer="".join(engineer(analysis, tables))
+        ),
     )
 
 
@@ -82,20 +84,15 @@ def _turns(analysis: Analysis) -> str:
 
 def _cards(analysis: Analysis) -> Iterator[str]:
     stretch, audit = analysis.stretch(), analysis.audit
-    yield _card("Order", "broken" if audit.order.cycles else "held", bad=audit.order.cycles)
+    yield card("Order", "broken" if audit.order.cycles else "held", bad=audit.order.cycles)
     lost = audit.losses.lost
-    yield _card("Lost", "not known" if lost is None else f"{lost:,}", bad=lost or 0)
-    yield _card("Delivered twice", f"{audit.duplicated:,}", bad=audit.duplicated)
+    yield card("Lost", "not known" if lost is None else f"{lost:,}", bad=lost or 0)
+    yield card("Delivered twice", f"{audit.duplicated:,}", bad=audit.duplicated)
     if not analysis.nearness():
-        yield _card("Detour in the median", f"× {stretch['p50']:.2f}" if stretch else "not known")
+        yield card("Detour in the median", f"× {stretch['p50']:.2f}" if stretch else "not known")
     for name, ms in delay_percentiles(analysis).items():
-        yield _card(f"Delay {name}", at_most(ms))
-    yield _card("Put aside", f"{analysis.quarantine.total:,}")
-
-
-def _card(title: str, value: str, *, bad: int = 0) -> str:
-    kind = ' class="bad"' if bad else ""
-    return f"<div{kind}><dt>{html.escape(title)}</dt><dd>{html.escape(value)}</dd></div>"
+        yield card(f"Delay {name}", at_most(ms))
+    yield card("Put aside", f"{analysis.quarantine.total:,}")
 
 
 def _duration(seconds: float) -> str:

@@ -81,19 +81,22 @@ class Tables:
     def __init__(self) -> None:
         self._numbers = count(1)
 
-    def table(self, caption: str, rows: Rows, columns: Iterable[str]) -> str:
-        """Return the first rows as a table that scrolls within its box; the first column names its row."""
+    def table(self, caption: str, rows: Rows, columns: Iterable[str], *, more: str = "in the CSV") -> str:
+        """Return the first rows as a table that scrolls within its box; the first column names its row.
+
+        ``more``: where the rows are that are not shown.
+        """
         if not rows:
             return f"<p>{html.escape(caption)}: not recorded.</p>"
         columns, shown, name = list(columns), rows[:ROWS_SHOWN], f"table-{next(self._numbers)}"
         numeric = {column for column in columns if all(_is_number(row.get(column)) for row in shown)}
         head = "".join(_head(column, number=column in numeric) for column in columns)
         body = "".join(f"<tr>{_row(row, columns)}</tr>" for row in shown)
-        more = f'<p class="more">and {len(rows) - ROWS_SHOWN:,} more, in the CSV</p>' if len(rows) > ROWS_SHOWN else ""
+        rest = f'<p class="more">and {len(rows) - ROWS_SHOWN:,} more, {more}</p>' if len(rows) > ROWS_SHOWN else ""
         return (
             f'<div class="scroll" tabindex="0" role="group" aria-labelledby="{name}"><table>'
             f'<caption id="{name}">{html.escape(caption)}</caption>'
-            f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>{more}"
+            f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>{rest}"
         )
 
 

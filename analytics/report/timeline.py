@@ -10,16 +10,26 @@ from datetime import datetime
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from analytics.report.axes import Axis, axis_from_zero, duration_text, log_axis, number_text, time_axis
-from analytics.report.charts import Panel, drawing, hover_bands, hover_text, legible, line, percent, stretched, x_axis
+from analytics.report.axes import Axis, axis_from_zero, delay_axis, duration_text, number_text, time_axis
+from analytics.report.charts import (
+    Panel,
+    dash,
+    drawing,
+    hover_bands,
+    hover_text,
+    legend,
+    legible,
+    line,
+    percent,
+    stretched,
+    x_axis,
+)
 
 if TYPE_CHECKING:
     from analytics.jobs.analysis import Analysis
 
 POINTS_MAX = 360
 """Longer sessions have several minutes to a point."""
-LOG_FROM = 20.0
-"""If the highest delay is so many times the lowest, the axis of delays is logarithmic."""
 PERCENTILES = ("p50_ms", "p95_ms", "p99_ms")
 DELAYS_PX, MARKS_PX, RATE_PX, TOP_PX = 190, 44, 90, 18
 
@@ -83,7 +93,8 @@ def timeline_figure(analysis: Analysis) -> str:
     x = timeline.x
     rates_top = TOP_PX + DELAYS_PX + MARKS_PX
     bottom = rates_top + RATE_PX
-    delays = Panel(_delay_axis(timeline), TOP_PX, DELAYS_PX)
+    known = [value for point in timeline.points for value in point.percentiles.values() if value is not None]
+    delays = Panel(delay_axis(known), TOP_PX, DELAYS_PX)
     busiest = max(point.events_per_s for point in timeline.points)
     rates = Panel(axis_from_zero(busiest, number_text), rates_top, RATE_PX)
     lines = "".join(line(_pieces(timeline, name), x, delays, name[:3]) for name in PERCENTILES)
@@ -114,14 +125,6 @@ def _point(rows: Sequence[tuple[datetime, Mapping[str, Any]]]) -> Point:
     summed = {name: sum(row.get(name) or 0 for _, row in rows) for name in ("deliveries", "joins", "gaps")}
     rate = sum(row.get("events_per_s") or 0.0 for _, row in rows) / len(rows)
     return Point(rows[0][0], highest, rate, summed["deliveries"], summed["joins"], summed["gaps"])
-
-
-def _delay_axis(timeline: Timeline) -> Axis:
-    known = [value for point in timeline.points for value in point.percentiles.values() if value is not None]
-    above = [value for value in known if value > 0]
-    if above and min(known) > 0 and max(above) > LOG_FROM * min(above):
-        return log_axis(min(above), max(above), duration_text)
-    return axis_from_zero(max(above, default=1.0), duration_text)
 
 
 def _pieces(timeline: Timeline, name: str) -> Iterator[list[tuple[float, float]]]:
@@ -186,17 +189,13 @@ def _label(timeline: Timeline, analysis: Analysis) -> str:
 
 
 def _legend(timeline: Timeline) -> str:
-    swatches = [(f"line {name[:3]}", f"{name[:3]} delay") for name in PERCENTILES]
-    shown = [
-        f'<li><svg class="swatch" aria-hidden="true"><path class="{kind}" d="M1 6H27"/></svg>{text}</li>'
-        for kind, text in swatches
-    ]
+    shown = [(dash(name[:3]), f"{name[:3]} delay") for name in PERCENTILES]
     shown += [
-        f'<li><svg class="swatch" aria-hidden="true"><circle class="{name}" cx="14" cy="6" r="3.5"/></svg>{name}</li>'
+        (f'<circle class="{name}" cx="14" cy="6" r="3.5"/>', name)
         for name in ("joins", "gaps")
         if any(getattr(point, name) for point in timeline.points)
     ]
-    return f'<ul class="legend">{"".join(shown)}</ul>'
+    return legend(shown)
 
 
 def _caption(timeline: Timeline, analysis: Analysis) -> str:

@@ -19,6 +19,8 @@ from sequencing.plan import Ordering
 if TYPE_CHECKING:
     from adapters.memory import MemoryNetwork
 
+__all__ = ["access_to", "network_of", "redacted", "require_reachable"]
+
 
 class _MakeNetwork(Protocol):
     def __call__(

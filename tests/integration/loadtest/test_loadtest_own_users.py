@@ -213,7 +213,7 @@ def test_a_file_of_own_users_runs_on_the_network_of_the_command_and_can_fail(min
     )
     assert ran.returncode == 1, ran.stdout + ran.stderr
     assert "4 users (Zone)" in ran.stdout
-    rows = judge_rows((tmp_path / "out" / "report.html").read_text())
+    rows = judge_rows((tmp_path / "out" / "locust.html").read_text())
     assert rows["nothing twice"] > 0
     assert rows["order kept"] == 0
 

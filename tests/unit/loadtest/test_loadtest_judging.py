@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from loadtest.journal import Journal, Ledger, Log, event_id
-from loadtest.judging import NS, Judge
+from loadtest.journal import NS, Journal, Ledger, Log, event_id
+from loadtest.judging import Judge
 from sequencing.checkers.stays import Stay
 from sequencing.errors import InvalidInput
 
