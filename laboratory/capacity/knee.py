@@ -117,8 +117,9 @@ def draw_knee(result: Mapping[str, Any], file: Path) -> None:
             axes.annotate(name, (0.01, bound), xycoords=("axes fraction", "data"), color=BOUND, fontsize=8, va="bottom")
         if (found := result["capacity"]) is not None:
             axes.axvline(found["rate_per_s"], color="#16a34a", linewidth=1.4)
-            label = f" {found['rate_per_s']:,.0f} events/s"
-            axes.annotate(label, (found["rate_per_s"], 0.03), xycoords=("data", "axes fraction"), color="#16a34a")
+            label = f"{found['rate_per_s']:,.0f} events/s "
+            place, above = (found["rate_per_s"], 0.03), ("data", "axes fraction")
+            axes.annotate(label, place, xycoords=above, color="#16a34a", ha="right")
         axes.set_xscale("log")
         axes.set_yscale("symlog", linthresh=0.1)
         axes.set_ylim(bottom=0)
@@ -130,9 +131,10 @@ def draw_knee(result: Mapping[str, Any], file: Path) -> None:
         axes.yaxis.set_major_formatter(plain)
         axes.set_xlabel("events/s published")
         axes.set_ylabel("ms")
-        axes.set_title("The knee: each dot a run, lines through medians", loc="left", fontweight="bold")
+        axes.set_title("The knee: each dot a run, lines through medians", loc="left", fontweight="bold", pad=24)
         axes.grid(visible=True, which="major", color="#e5e7eb", linewidth=0.7)
-        axes.legend(frameon=False, loc="center left")
+        # Above the plot: below that there is no corner that the curves of every network leave free.
+        axes.legend(frameon=False, loc="lower left", bbox_to_anchor=(-0.01, 1.0), ncols=2, borderaxespad=0.2)
         open_frame(axes)
         save(figure, file)
 
