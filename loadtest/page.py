@@ -46,14 +46,14 @@ from loadtest.judging import findings
 
 HEADLINES = {"kept": "Kept", "broken": "Broken", "unknown": "Cannot be told"}
 TOP_PX, DELAYS_PX, RATES_PX = 18, 170, 110
-PARTIAL = 2
-"""The first and the last span, in which the run began and ended: their rates would mislead."""
+WHOLE_MIN = 6
+"""With so many spans, rates leave out the first and the last one, in which the run began and ended."""
 MORE = "in judgement.json and locust’s report"
 _STYLE = """
   header h1 { font-size: clamp(38px, 10vw, 60px); line-height: 1.1; margin: 4px 0 8px; }
   header h1 + p { font-size: clamp(16px, 4vw, 19px); }
   section { margin-top: 16px; }
-  thead th { overflow-wrap: break-word; }
+  th { overflow-wrap: break-word; }
   code { font: 13px/1.5 ui-monospace, monospace; }
   pre { background: var(--sunk); border-radius: 6px; padding: 8px 12px; white-space: pre-wrap; margin: 10px 0; }
   .line.published { stroke: var(--mid); stroke-dasharray: 8 4; }"""
@@ -87,7 +87,7 @@ def render(conductor: Conductor, *, locust: str = "") -> str:
         verdict=verdict,
         above=html.escape(f"gamecast loadtest · {conductor.options.run}" if conductor.options.run else "loadtest"),
         headline=HEADLINES[verdict],
-        below=html.escape(legible(reason)),
+        below=html.escape(legible(_short(conductor, reason))),
         turns="",
         cards="".join(_cards(conductor)),
         contents=f'<section aria-label="The run">{contents}</section>',
@@ -164,7 +164,7 @@ def _charts(conductor: Conductor) -> Iterator[str]:
 
 def _rates_chart(conductor: Conductor, x: Axis, began_s: int, middles: list[tuple[float, Span]]) -> str:
     width_s, bottom = conductor.ledger.course.span_s, TOP_PX + RATES_PX
-    if len(middles) > PARTIAL + 1:
+    if len(middles) >= WHOLE_MIN:
         middles = middles[1:-1]
     rates = {
         "published": [(at, span.published / width_s) for at, span in middles],
@@ -199,8 +199,9 @@ def _violation(conductor: Conductor, x: Axis, began_s: int, bottom: float) -> st
         return ""
     at = conductor.broken_at_s - began_s
     place, side = percent(x, at), 'dx="-6" text-anchor="end"' if x.place(at) > 0.5 else 'dx="6"'
+    said = hover_text(legible(_short(conductor, conductor.broken[0])))
     return (
-        f'<g>{hover_text(legible(conductor.broken[0]))}<line class="turn" x1="{place}" x2="{place}" y1="{TOP_PX - 2}" '
+        f'<g>{said}<line class="turn" x1="{place}" x2="{place}" y1="{TOP_PX - 2}" '
         f'y2="{bottom}"/><text class="strong" x="{place}" y="12" {side}>violation seen</text></g>'
     )
 
@@ -222,13 +223,13 @@ def _broken(conductor: Conductor, tables: Tables) -> Iterator[str]:
     """Yield the violations, the missing reports and the failed requests; nothing if there are none."""
     judgement, ledger = conductor.judgement, conductor.ledger
     assert judgement is not None
-    rows = [{"what": "violation", "which": each} for each in conductor.broken]
-    rows += [{"what": "missing", "which": each} for each in judgement.incomplete]
-    rows += [{"what": "gap announced", "which": f"{who}: {what}"} for who, what in ledger.gaps]
+    rows = [{"what": "violation", "which": _short(conductor, each)} for each in conductor.broken]
+    rows += [{"what": "missing", "which": _short(conductor, each)} for each in judgement.incomplete]
+    rows += [{"what": "gap announced", "which": _short(conductor, f"{who}: {what}")} for who, what in ledger.gaps]
     if rows:
         yield tables.table("Violations and missing reports", rows, ("what", "which"), more=MORE)
     failures = [
-        {"request": f"{kind} ({way})", "failed": count, "because": because}
+        {"request": f"{kind} ({way})", "failed": count, "because": _short(conductor, because)}
         for (kind, way, because), count in ledger.failures.most_common()
     ]
     if failures:
@@ -244,7 +245,8 @@ def _checks(conductor: Conductor) -> Iterator[dict[str, str]]:
 
 
 def _settings(conductor: Conductor, tables: Tables) -> Iterator[str]:
-    options, course = conductor.options, conductor.ledger.course
+    options, course, judgement = conductor.options, conductor.ledger.course, conductor.judgement
+    assert judgement is not None
     began_s = next((second for second, _ in course.in_order()), None)
     if options.command:
         yield f"<pre><code>{html.escape(legible(options.command))}</code></pre>"
@@ -258,17 +260,26 @@ def _settings(conductor: Conductor, tables: Tables) -> Iterator[str]:
         "length": f"{options.seconds:g} s, of which {conductor.played_s:.0f} s were run",
         "worker processes": str(conductor.workers),
         "counts as lost": f"after {options.late:g} s while it ran; it waited up to {options.settle:g} s at the end",
-        "clock margin": f"{options.clock_margin:g} ms",
+        "clock margin": f"{options.clock_margin:g} ms" if options.clock_margin else "",
         "planted": options.plant,
         "network": redacted(options.network),
         "gateway": redacted(options.gateway),
         "began": f"{datetime.fromtimestamp(began_s, UTC):%d %b %Y, %H:%M:%S} UTC" if began_s is not None else "",
-        "judged": f"{conductor.judgement.looks} times while it ran, and once at its end" if conductor.judgement else "",
-        "versions": f"gamecast {__version__}, Python {platform.python_version()}",
-        "machine": f"{_counted(os.cpu_count() or 1, 'core')}, load {os.getloadavg()[0]:.1f} at its end",
+        "judged": f"{_counted(judgement.looks, 'time')} while it ran, and once at its end",
+        "machine": (
+            f"{_counted(os.cpu_count() or 1, 'core')}, load {os.getloadavg()[0]:.1f} at its end; gamecast "
+            f"{__version__}, Python {platform.python_version()}"
+        ),
+        "full names": f"begin with {options.run}-, which is left out above" if options.run else "",
     }
     rows = [{"setting": name, "value": value} for name, value in settings.items() if value]
     yield tables.table("Settings", rows, ("setting", "value"))
+
+
+def _short(conductor: Conductor, text: str) -> str:
+    """Return a text whose names of users and regions are without the run's, with which all of them begin."""
+    run = conductor.options.run
+    return text.replace(f"{run}-", "") if run else text
 
 
 def _delays_text(known: dict[str, float]) -> str:
