@@ -48,7 +48,7 @@ HEADLINES = {"kept": "Kept", "broken": "Broken", "unknown": "Cannot be told"}
 TOP_PX, DELAYS_PX, RATES_PX = 18, 170, 110
 WHOLE_MIN = 6
 """With so many spans, rates leave out the first and the last one, in which the run began and ended."""
-MORE = "in judgement.json and locust’s report"
+MORE = "not shown"
 _STYLE = """
   header h1 { font-size: clamp(38px, 10vw, 60px); line-height: 1.1; margin: 4px 0 8px; }
   header h1 + p { font-size: clamp(16px, 4vw, 19px); }
@@ -71,7 +71,7 @@ def render(conductor: Conductor, *, locust: str = "") -> str:
     tables = Tables()
     parts = [
         ("Over time", "".join(_charts(conductor))),
-        ("Who or what broke", "".join(_broken(conductor, tables))),
+        ("Who or what broke" if verdict == "broken" else "What went wrong", "".join(_broken(conductor, tables))),
         ("What was checked", tables.table("Guarantees", list(_checks(conductor)), ("guarantee", "verdict", "counts"))),
         ("How it was run", "".join(_settings(conductor, tables))),
     ]

@@ -44,6 +44,7 @@ def test_a_run_that_kept_every_guarantee_says_so_first() -> None:
     assert (shown["Events published"], shown["Delivered"], shown["Lost"], shown["Repeated"]) == ("27", "54", "0", "0")
     assert shown["Delay p50"].startswith("≤ 7.")
     assert "Who or what broke" not in page
+    assert "What went wrong" not in page
     assert 'href="locust.html"' in page
     assert page.count('role="img"') == 2
 
@@ -67,6 +68,7 @@ def test_a_run_without_the_reports_of_a_worker_cannot_be_told() -> None:
     colour, verdict, reason = headline(page)
     assert (colour, verdict) == ("unknown", "Cannot be told")
     assert "1 of 2 processes did not send their last chunk" in reason
+    assert "What went wrong" in page
 
 
 def test_a_run_that_was_stopped_cannot_be_told_since_losses_were_not_judged() -> None:
