@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -74,6 +76,12 @@ def test_the_number_is_the_smallest_that_is_nearly_as_good_and_says_what_others_
     assert all(host in answer for host in found.host_of.values())
     assert found.why()[0] == answer
     assert found.as_dict()["tried"] == found.tried > 5
+
+
+def test_what_more_nodes_bring_is_said_without_a_network_that_uses_them() -> None:
+    alone = replace(task(1).best(names=None, effort=QUICK), others=())
+    assert replace(alone, most=alone.used + 1).answer().endswith("; more bring nothing.")
+    assert "more" not in replace(alone, most=alone.used).answer()
 
 
 def test_names_of_nodes_are_those_that_were_given() -> None:
