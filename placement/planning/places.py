@@ -27,7 +27,7 @@ from sequencing.plan import Ordering, Plan
 COUNTS = (1, 2, 3, 4, 6, 8)
 """Numbers of nodes that are compared."""
 COUNTS_MAX = 8
-WORTH_A_NODE = 0.02
+WORTH_A_NODE = 0.01
 """What is not worth more nodes, as a part of the least delay."""
 EVEN_COUNTS_MAX = 4
 """Even loads are tried for at most so many nodes if there is no capacity: for more they take long and do not help."""
