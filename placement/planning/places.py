@@ -240,9 +240,10 @@ class Task:
         `placement.placing.place`.
         """
         most = len(names) if names is not None else COUNTS_MAX
+        sums = self.objective in ("mean", "stretch") and not never_worse
         show("placing")
         found = [self.planned(names=names, effort=effort, never_worse=never_worse)]
-        ways = [*self._ways(most)] if len(self.distances.workload.regions) <= COMPARED_REGIONS_MAX else []
+        ways = [*self._ways(most, sums=sums)] if len(self.distances.workload.regions) <= COMPARED_REGIONS_MAX else []
         placed = partial(self.planned, names=names, never_worse=never_worse)
         for nodes, capacity in ways:
             show(f"placing {_nodes(nodes)}")
@@ -256,16 +257,16 @@ class Task:
         chosen = self._chosen(found, names, never_worse=never_worse)
         return replace(chosen, most=max((nodes for nodes, _ in ways), default=0))
 
-    def _ways(self, most: int) -> Iterator[tuple[int, float | None]]:
+    def _ways(self, most: int, *, sums: bool) -> Iterator[tuple[int, float | None]]:
         """Yield numbers of nodes and capacities to search with, None for the task's own.
 
-        Even loads help to keep a capacity. Objectives that are no sums (`placement.costs`) are only approached, and
-        other networks than the search's own may be better by them.
+        Even loads help to keep a capacity. What is asked for that is no sum (``sums``, `placement.costs`) is only
+        approached, and other networks than the search's own may be better by it.
         """
         total = float(self.distances.workload.region_rates.sum())
         most = min(most, len(self.distances.workload.regions))
         limited = self.limit is not None or bool(self.own_limits)
-        even_most = most if limited else EVEN_COUNTS_MAX if self.objective in ("p95", "max") else 0
+        even_most = most if limited else 0 if sums else EVEN_COUNTS_MAX
         for nodes in sorted({most, *(count for count in COUNTS if count <= most)}):
             yield nodes, None
             if 1 < nodes <= even_most and total:
