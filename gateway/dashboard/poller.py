@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
@@ -16,7 +16,9 @@ import orjson
 from adapters.redis.networkstate import NetworkState
 from gateway.dashboard.delays import Delays
 from gateway.dashboard.history import History, Point
+from gateway.dashboard.holding import Arrived
 from gateway.dashboard.notes import Note, happened
+from gateway.dashboard.rates import Life, delivered_rates
 from gateway.dashboard.snapshot import Snapshot
 from sequencing.errors import GamecastError
 
@@ -66,6 +68,8 @@ class Poller:
         self.delays = Delays()
         self._answered_ms: dict[str, int] = {}
         """Node → when it last answered."""
+        self._arrived = Arrived()
+        self._delivered: Mapping[Life, float] = {}
         self._alerts: frozenset[tuple[str, str]] = frozenset()
         self._text: tuple[int, bytes] | None = None
 
@@ -156,7 +160,9 @@ class Poller:
         named = {node.name for node in state.nodes}
         answered = {node.name: at_ms for node in state.nodes if node.server is not None}
         self._answered_ms = {name: at for name, at in self._answered_ms.items() if name in named} | answered
-        snapshot = Snapshot(before, state, apart_s, at_ms, took_ms, self._answered_ms)
+        self._delivered = delivered_rates(self._delivered, before, state)
+        snapshot = Snapshot(before, state, apart_s, at_ms, took_ms, self._answered_ms, self._arrived, self._delivered)
+        self._arrived = self._arrived.after(state, is_well=not snapshot.stuck)
         if self.snapshot is not None:
             for note in happened(before, state, snapshot.at_ms):
                 self.note(note)

@@ -28,7 +28,7 @@ export function showRegion(name) {
 
 export function showSubscriber(name) {
   choose("subscriber", name);
-  parts = furnish("subscriber", name, ["regions", "not granted", "last heard"]);
+  parts = furnish("subscriber", name, ["delivered/s", "held frames", "queued events", "last heard"]);
   parts.body.append((parts.peopleTitle = make("h3")), (parts.people = make("ul", { class: "names" })));
   refreshRegion();
 }
@@ -48,7 +48,6 @@ export async function refreshRegion() {
     return;
   }
   if (chosen.name !== name || chosen.one !== one) return;
-  if (one === "subscriber") say(parts.lost, "");
   if (one === "region") fillRegion(row);
   else fillSubscriber(row);
 }
@@ -84,15 +83,18 @@ function fillRegion(row) {
   say(parts.atomsTitle, row.atoms ? `${counted(row.atoms, "atom")}: ordered with` : "No atoms: what this region is ordered with ends at the same node");
   relist(parts.atoms, row.atoms_list.map((atom) => ["", `${named(atom.with)} (${atom.node})`]));
   say(parts.peopleTitle, counted(row.subscribers, "subscriber"));
-  relist(parts.people, row.subscribers_list.map(({ name, waiting }) => [waiting ? "waiting" : "", waiting ? `${name} (not granted yet)` : name]));
+  relist(parts.people, row.subscribers_list.map(({ name, waiting, held }) => [waiting || held ? "waiting" : "", waiting ? `${name} (not granted yet)` : held ? `${name} (held)` : name]));
 }
 
 function fillSubscriber(row) {
-  fill([count(row.regions), count(row.waiting), row.heard_ms_ago === null ? "never" : `${span(row.heard_ms_ago)} ago`]);
+  say(parts.lost, row.condition ? `${capital(trouble(row))}.` : "");
+  fill([rate(row.delivered_per_s), count(row.held), count(row.queued), row.heard_ms_ago === null ? "never" : `${span(row.heard_ms_ago)} ago`]);
   const more = row.regions > row.regions_list.length ? `, the first ${count(row.regions_list.length)}` : "";
   say(parts.peopleTitle, `${counted(row.regions, "region")}${more}`);
-  relist(parts.people, row.regions_list.map(({ name, waiting }) => [waiting ? "waiting" : "", waiting ? `${name} (not granted yet)` : name]));
+  relist(parts.people, row.regions_list.map(({ name, waiting, condition }) => [waiting || condition ? "waiting" : "", waiting ? `${name} (not granted yet)` : condition ? `${name} (${condition})` : name]));
 }
+
+const capital = (text) => text.charAt(0).toUpperCase() + text.slice(1);
 
 const named = (names) => (names.length > NAMED_MAX ? `${names.slice(0, NAMED_MAX).join(", ")} and ${names.length - NAMED_MAX} more` : names.join(", "));
 
