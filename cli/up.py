@@ -168,7 +168,7 @@ async def _gateway(
 
     url, watch_url = network.url_of("gateway"), network.url_of("watcher")
     return await stack.enter_async_context(
-        local_gateway(url, watch_url=watch_url, ordering=ordering, port=port, keys=keys)
+        local_gateway(url, watch_url=watch_url, ordering=ordering, port=port, keys=keys, is_trial=True)
     )
 
 

@@ -180,13 +180,13 @@ def find_delivery_logs(arguments: Iterable[Path], *, left_out: dict[str, str] | 
     """Return the files that the arguments name: a directory stands for all ``*.jsonl`` and ``*.jsonl.gz`` in it.
 
     Links and special files in a directory are not read: ``left_out`` gets their names and the reasons. A file named
-    twice is read once. A recorded session among the logs, as the demo leaves it, is not read. Raises
-    `InvalidInput` for a path that does not exist, and for a directory without logs.
+    twice is read once. A recorded session and published events among the logs, as the demo leaves them, are none.
+    Raises `InvalidInput` for a path that does not exist, and for a directory without logs.
     """
     logs: dict[Path, Path] = {}
     named = list(arguments)
     for argument in named:
-        if len(named) > 1 and is_session(argument):
+        if len(named) > 1 and (argument.name == PUBLISHED or is_session(argument)):
             continue
         if not argument.exists():
             raise InvalidInput(f"{argument} does not exist")

@@ -15,6 +15,7 @@ from typing import Any
 from adapters.redis.examination import Examination, Finding
 from adapters.redis.findings import judge
 from adapters.redis.networkstate import ConnectionState, NetworkState, NodeState, RegionState, without_egress
+from adapters.redis.serverfindings import KEEPS_NOTHING
 from adapters.wording import natural
 from gateway.dashboard.holding import Arrived, Held, held
 from gateway.dashboard.rates import (
@@ -65,6 +66,8 @@ class Snapshot:
     """As it was before this look."""
     delivered: Mapping[Life, float] = field(default_factory=dict)
     """Connection → events that it delivered per second, as it reported."""
+    is_trial: bool = False
+    """Whether the network is not meant to keep anything."""
 
     def summary(self) -> Row:
         """Return the network as a whole: nodes, links, totals, alerts."""
@@ -180,7 +183,8 @@ class Snapshot:
         """The doctor's findings; none at the first survey, which cannot show what is stuck."""
         if self.before is self.now:
             return ()
-        return tuple(judge(Examination(self.before, self.now, round(self.apart_s, 1))))
+        found = judge(Examination(self.before, self.now, round(self.apart_s, 1)))
+        return tuple(each for each in found if not (self.is_trial and each.seen.startswith(KEEPS_NOTHING)))
 
     @property
     def alerts(self) -> list[Finding]:

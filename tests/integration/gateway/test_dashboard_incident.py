@@ -127,7 +127,7 @@ async def test_who_is_held_by_a_stuck_region_is_said_with_the_reason() -> None:
             async def read() -> None:
                 async for item in probe:
                     if isinstance(item, gamecast.Event):
-                        delivered.append(item.region)
+                        delivered.append(item.region)  # noqa: PERF401 - it is looked at meanwhile
 
             async def row(name: str) -> dict[str, Any]:
                 listed = await get(client, at + "/dashboard/data/subscribers", search=name)

@@ -15,21 +15,21 @@ export const regionList = () =>
     { order: "condition", title: "state", width: "18%", text: true, value: (row) => trouble(row) || "ok" },
     { order: "events_per_s", title: "events/s", width: "10%", value: (row) => rate(row.events_per_s) },
     { order: "behind", title: "on the way", width: "11%", value: (row) => count(row.behind) },
-    { order: "subscribers", title: "subscribers", width: "12%", value: (row) => count(row.subscribers) },
+    { order: "subscribers", title: "sub­scribers", width: "12%", value: (row) => count(row.subscribers) },
     { order: "atoms", title: "atoms", width: "7%", value: (row) => count(row.atoms) },
     { order: "last", title: "last no.", width: "10%", value: (row) => (row.last === null ? UNKNOWN : row.last ? count(row.last) : "none") },
   ]);
 
 export const subscriberList = () =>
   new List("subscribers", "subscriber", showSubscriber, { order: "name", descending: false }, [
-    { order: "name", title: "subscriber", width: "17%" },
-    { order: "condition", title: "state", width: "20%", text: true, value: (row) => (row.alive ? trouble(row) || "ok" : "gone") },
+    { order: "name", title: "subscriber", width: "16%" },
+    { order: "condition", title: "state", width: "18%", text: true, value: (row) => (row.alive ? trouble(row) || "ok" : "gone") },
     { order: "regions", title: "regions", value: (row) => `${count(row.regions)}${row.waiting ? `, ${count(row.waiting)} not granted` : ""}` },
-    { order: "delivered_per_s", title: "delivered/s", value: (row) => rate(row.delivered_per_s) },
-    { order: "events_per_s", title: "published there/s", width: "12%", value: (row) => rate(row.events_per_s) },
+    { order: "delivered_per_s", title: "delivered /s", width: "12%", value: (row) => rate(row.delivered_per_s) },
+    { order: "events_per_s", title: "published there /s", width: "12%", value: (row) => rate(row.events_per_s) },
     { order: "held", title: "held frames", value: (row) => count(row.held) },
     { order: "queued", title: "queued events", value: (row) => count(row.queued) },
-    { order: "heard_ms_ago", title: "last heard", width: "11%", value: (row) => (row.heard_ms_ago === null ? "never" : `${span(row.heard_ms_ago)} ago`) },
+    { order: "heard_ms_ago", title: "heard ago", width: "10%", value: (row) => (row.heard_ms_ago === null ? "never" : span(row.heard_ms_ago)) },
   ]);
 
 export const laggingList = () =>

@@ -22,7 +22,11 @@ let connection = { is: "connecting" };
 
 theme.start();
 theme.onTheme(() => newest && showCharts(newest, { redraw: true }));
-addEventListener("resize", () => newest && showCharts(newest, { redraw: true }));
+addEventListener("resize", () => {
+  if (!newest) return;
+  showCharts(newest, { redraw: true });
+  if (newest.network) showNetwork(newest.network);
+});
 document.addEventListener("gamecast-token-wanted", async () => {
   await askForToken("");
   state(newest);
