@@ -119,7 +119,7 @@ class MemoryNetwork:
         self._store.expect(overlaps)
         self._open_world.changed()
 
-    async def beat(self, *, at_once: bool = True) -> bool:
+    async def beat(self, *, at_once: bool = True, doing: str = "") -> bool:
         """See `Network.beat`."""
         self._require_known()
         answer = self._store.beat(self._name, self._connection, self._said, self._open_world.now_ms)

@@ -199,10 +199,11 @@ class Network(Protocol):
     async def declare_overlaps(self, overlaps: frozenset[Pair]) -> None:
         """Declare expected overlaps, see `sequencing.expected`."""
 
-    async def beat(self, *, at_once: bool = True) -> bool:
+    async def beat(self, *, at_once: bool = True, doing: str = "") -> bool:
         """Report that the connection lives; return whether it must store its interest again, because it had expired.
 
-        ``at_once``: else it may be a little later, together with other connections.
+        ``at_once``: else it may be a little later, together with other connections. ``doing``: what dashboards show of
+        it, see `sequencing.doing.Doing`.
         """
 
     async def leave(self) -> None:

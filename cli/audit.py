@@ -39,7 +39,7 @@ NAMED_MAX = 3
     "--published",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="The published events, JSON Lines with event and region, to find losses too.  [default: DIR.published.jsonl, "
+    help="The published events, JSON Lines with event and region, to find losses too.  [default: DIR/published.ndjson, "
     "as the demo writes it, if all logs are in DIR]",
 )
 @click.option("--pairs", is_flag=True, help="Compare every two subscribers as well.")

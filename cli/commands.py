@@ -11,8 +11,8 @@ import click
 
 from launcher.interrupts import NotRaised
 
-INDENTS = 6
-"""Columns that click leaves free beside a command's name and its help."""
+WHOLE = 10_000
+"""A length that no sentence of a help has: click cuts its summaries at a length."""
 
 
 def command_of(name: str, package: str = __package__) -> click.Command:
@@ -35,6 +35,18 @@ def name_variables(command: click.Command, prefix: str) -> None:
     if isinstance(command, click.Group) and not isinstance(command, Commands):
         for name, below in command.commands.items():
             name_variables(below, f"{prefix}_{name}")
+
+
+class Group(click.Group):
+    """A group that lists each command with the whole first sentence of its help, wrapped where click cuts it."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the names and their sentences."""
+        commands = {name: self.get_command(ctx, name) for name in self.list_commands(ctx)}
+        rows = [(name, each.get_short_help_str(WHOLE)) for name, each in commands.items() if each and not each.hidden]
+        if rows:
+            with formatter.section("Commands"):
+                formatter.write_dl(rows)
 
 
 class Commands(click.Group):
@@ -76,16 +88,11 @@ class Commands(click.Group):
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the names and their lines, section by section, cut to the width of the terminal."""
+        """Write the names and their lines, section by section."""
         widest = max(map(len, self._lines))
-        room = formatter.width - INDENTS - widest
         for heading, lines in self._sections.items():
-            rows = [
-                (f"{name:<{widest}}", click.Command(name, help=line).get_short_help_str(room))
-                for name, line in lines.items()
-            ]
             with formatter.section(heading):
-                formatter.write_dl(rows)
+                formatter.write_dl([(f"{name:<{widest}}", line) for name, line in lines.items()])
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

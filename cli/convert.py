@@ -35,7 +35,7 @@ from sequencing.extras import require
     type=click.Path(path_type=Path),
     metavar="FILE",
     help="With --to session or --field: the published events, as `gamecast audit` reads them, or as --field says.  "
-    "[default: DIR.published.jsonl, if all logs are in DIR]",
+    "[default: DIR/published.ndjson, if all logs are in DIR]",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document and nothing else.")
 @click.pass_context
@@ -52,7 +52,7 @@ def convert(
     """Convert between recorded sessions and delivery logs. Other programs' logs become either, with --field.
 
     With --to log, SOURCE is one session. OUT_DIR gets a log for each subscriber, for `gamecast audit OUT_DIR`.
-    OUT_DIR.published.jsonl gets the published events, if they were recorded. With --to session, SOURCE are logs or
+    OUT_DIR/published.ndjson gets the published events, if they were recorded. With --to session, SOURCE are logs or
     directories of logs. OUT_DIR must be new or empty. Input and output are streamed: memory does not grow with them.
 
     \b
@@ -70,7 +70,7 @@ def convert(
     require_pyarrow()
     # Imported after that check: they need the extras.
     from gamecast.recording.conversion import foreign_to_logs, logs_to_session, session_to_logs
-    from gamecast.recording.deliverylog import find_delivery_logs, find_published, published_beside, read_records
+    from gamecast.recording.deliverylog import find_delivery_logs, find_published, published_within, read_records
 
     if said:
         from gamecast.recording.foreign import Fields, find_logs
@@ -104,7 +104,7 @@ def convert(
             f"in {done.files:,} files: {out}"
         )
         if form == "log" and done.published:
-            click.echo(f"The published events are in {published_beside(out)}.")
+            click.echo(f"The published events are in {published_within(out)}.")
         for what, rows in done.left_out.items():
             click.echo(f"{rows:,} {what} have no place in a log.")
         for what, rows in done.dropped.items():

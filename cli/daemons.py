@@ -18,7 +18,7 @@ from adapters.backoff import Backoff
 from adapters.redis.leadercontrol import LeaderControl
 from cli.logs import daemon_logger
 from gamecast.client.configuration import Limits
-from launcher.ending import INFRASTRUCTURE, INTERRUPTED
+from launcher.ending import BUG, INFRASTRUCTURE, INTERRUPTED, ending_of
 from sequencing.errands import Seen
 from sequencing.errors import GamecastError
 
@@ -90,6 +90,26 @@ async def once_there(begin: Callable[[], Awaitable[T]], *, wait_s: float, stop: 
                 logger.warning("%s Trying again for %g s.", error, wait_s)
             with suppress(TimeoutError):
                 await asyncio.wait_for(stop.wait(), min(backoff.next_s(), left_s))
+    return None
+
+
+async def unless_stopped(work: Coroutine[Any, Any, T], stop: asyncio.Event) -> T | None:
+    """Return the result of ``work``; None if stopped meanwhile: then ``work`` is cancelled, and has ended.
+
+    What fails only because it is stopped is no error: Ctrl-C reaches the processes that are being started, too.
+    """
+    working, stopping = asyncio.ensure_future(work), asyncio.ensure_future(stop.wait())
+    try:
+        await asyncio.wait((working, stopping), return_when=asyncio.FIRST_COMPLETED)
+        if not stop.is_set():
+            return await working
+    finally:
+        working.cancel()
+        stopping.cancel()
+        await asyncio.wait((working, stopping))
+    error = None if working.cancelled() else working.exception()
+    if error is not None and ending_of(error).status == BUG:
+        raise error
     return None
 
 

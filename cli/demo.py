@@ -32,7 +32,7 @@ from demo.replay_roaming import replay_roaming
 from demo.trades import Trades, trade_over_pubsub, trade_over_regions
 from demo.trades import tell as tell_trades
 from gamecast.errors import PlanError, UsageError
-from gamecast.recording.deliverylog import log_file_name, published_beside, write_published
+from gamecast.recording.deliverylog import log_file_name, published_within, write_published
 from gamecast.recording.deliverylogwriter import DeliveryLogWriter
 from gamecast.recording.options import Recording
 from launcher.ending import BROKEN
@@ -439,9 +439,9 @@ def _require_writable(directory: Path, servers: Sequence[str]) -> None:
 
 
 def _write_logs(directory: Path, workload: Workload, replayed: Replay) -> None:
-    """Write a log for each server into the directory, and the published events beside it, so that losses show."""
+    """Write a log for each server into the directory, and the published events, so that losses show."""
     travels = replayed.travels
-    write_published(published_beside(directory), travels.placed if travels is not None else workload.published())
+    write_published(published_within(directory), travels.placed if travels is not None else workload.published())
     for server, seen in replayed.deliveries.items():
         with DeliveryLogWriter(directory / log_file_name(server), server) as log:
             for delivered in seen:

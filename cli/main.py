@@ -41,6 +41,9 @@ SECTIONS = {
 }
 """Heading → name, which is also that of its module (but for hyphens) → the first sentence of its help."""
 
+HELP_COLUMNS_MAX = 120
+"""Help is as wide as the terminal, up to this: longer lines are hard to read. Elsewhere it has 80 columns."""
+
 LABORATORY = frozenset({"bench", "capacity", "chaos", "gateway-conformance", "lab"})
 """The commands of gamecast-lab, which are listed where it is installed."""
 
@@ -76,7 +79,11 @@ def load(name: str) -> click.Command:
     load=load,
     moved=MOVED,
     unlisted=LABORATORY,
-    context_settings={"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "GAMECAST"},
+    context_settings={
+        "help_option_names": ["-h", "--help"],
+        "auto_envvar_prefix": "GAMECAST",
+        "max_content_width": HELP_COLUMNS_MAX,
+    },
 )
 @click.version_option(__version__, message="gamecast %(version)s")
 @click.pass_context

@@ -16,6 +16,7 @@ from adapters.redis.running import empty
 from adapters.redis.survey import survey
 from adapters.urls import Durability, OwnOptions, as_user_of, own_options, redacted, stored_for_all, with_own_options
 from adapters.wording import counted
+from cli.commands import Group
 from cli.daemons import Stop, TellingControl, leading_options, once_there, run_until_stopped, wait_option
 from cli.logs import LogFormat, daemon_logger, log_as, log_option
 from gamecast.client.networks import require_reachable
@@ -36,7 +37,7 @@ UNREAD = (
 )
 
 
-@click.group(invoke_without_command=True)
+@click.group(cls=Group, invoke_without_command=True)
 @click.option("--name", help="The node's name in plans, e.g. n1. Nodes are laid out in name order.")
 @click.option("--redis", "redis_url", help="URL of the Redis that hosts this node: see below.")
 @click.option("--control", "control_url", help="URL of the control Redis, to which clients connect.")

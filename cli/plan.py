@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.progress import Progress as ProgressBar
 from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
 
+from cli.commands import Group
 from cli.outfiles import writing
 from cli.plan_running import Wanted, apply_reviewed, plan_running
 from gamecast.errors import InvalidInput, PlanError, UsageError
@@ -183,7 +184,7 @@ _out = click.option(
 _json = click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
 
 
-class Plans(click.Group):
+class Plans(Group):
     """The four commands; the former single one is named by what it is now."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:

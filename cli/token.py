@@ -12,6 +12,7 @@ from typing import Any
 import click
 import orjson
 
+from cli.commands import Group
 from gamecast.client.networks import require_reachable
 from gamecast.errors import UsageError
 from sequencing.errors import unwritable
@@ -20,7 +21,7 @@ from sequencing.extras import needed_by
 FACTORS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
-@click.group()
+@click.group(cls=Group)
 def token() -> None:
     """Make keys, and tokens for the gateway's clients.
 

@@ -17,7 +17,7 @@ from adapters.planning import planner_over  # noqa: F401 - imports scipy now, so
 from adapters.redis.leadercontrol import LeaderControl
 from adapters.redis.survey import survey
 from adapters.urls import without_user
-from cli.daemons import Stop, overlaps_option, run_until_stopped
+from cli.daemons import Stop, overlaps_option, run_until_stopped, unless_stopped
 from cli.reporting import counted
 from cli.token import key_document, write_keys
 from gamecast.client.configuration import Limits
@@ -121,9 +121,8 @@ async def _run(
     )
     stack = AsyncExitStack()
     try:
-        await network.open()
-        await network.declare_overlaps(overlaps)
-        network.stand(LeaderControl(network.url))
+        if await unless_stopped(_open(network, overlaps), stop) is None:
+            return
         servers = (await survey(network.url)).nodes
         places = {node.name: node.url for node in servers}
         pids = {node.name: node.server.pid for node in servers if node.server is not None}
@@ -146,6 +145,13 @@ async def _run(
             await network.close()
 
 
+async def _open(network: EmbeddedNetwork, overlaps: frozenset[Pair]) -> bool:
+    await network.open()
+    await network.declare_overlaps(overlaps)
+    network.stand(LeaderControl(network.url))
+    return True
+
+
 def _new_keys(directory: Path) -> Path:
     from gateway.tokens import new_key
 
@@ -162,7 +168,7 @@ async def _gateway(
 
     url, watch_url = network.url_of("gateway"), network.url_of("watcher")
     return await stack.enter_async_context(
-        local_gateway(url, watch_url=watch_url, ordering=ordering, port=port, keys=keys)
+        local_gateway(url, watch_url=watch_url, ordering=ordering, port=port, keys=keys, is_trial=True)
     )
 
 

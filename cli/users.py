@@ -29,6 +29,7 @@ from adapters.redis.users import (
     save_users,
     users_of,
 )
+from cli.commands import Group
 from cli.token import write_keys
 from gamecast.errors import UsageError
 
@@ -44,7 +45,7 @@ _ROLES = click.option(
 )
 
 
-@click.group()
+@click.group(cls=Group)
 def users() -> None:
     """Make and change the Redis users of a network. The users are the same on all of its servers.
 

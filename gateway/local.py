@@ -28,28 +28,33 @@ async def local_gateway(
     ordering: Ordering = "acyclic",
     port: int = 0,
     keys: Path | None = None,
+    is_trial: bool = False,
 ) -> AsyncIterator[str]:
     """Serve a network to this machine while the context is open; its value is the gateway's URL.
 
-    ``watch_url``: see `extensions`. ``keys``: the keys of the tokens that clients need; by default none.
+    ``watch_url``, ``is_trial``: see `extensions`. ``keys``: the keys of the tokens that clients need; by default none.
     """
     settings = GatewaySettings(port=port)
     replay_cache = RedisReplayCache(url)
     guard = Guard(settings, replay_cache, keys=KeyFile(keys) if keys is not None else None)
     access = ClientAccess(url, ordering=ordering)
     application = make_application(
-        access, settings, guard=guard, replay_cache=replay_cache, extensions=extensions(watch_url or url)
+        access,
+        settings,
+        guard=guard,
+        replay_cache=replay_cache,
+        extensions=extensions(watch_url or url, is_trial=is_trial),
     )
     async with serving(application) as where:
         yield where
 
 
-def extensions(url: str, *, trace: bool = False) -> list[Extension]:
+def extensions(url: str, *, trace: bool = False, is_trial: bool = False) -> list[Extension]:
     """Return the extensions that the gateway of a network serves. ``trace``: include spans by OpenTelemetry.
 
-    ``url``: the control Redis, with a user who may read everything.
+    ``url``: the control Redis, with a user who may read everything. ``is_trial``: see `gateway.dashboard`.
     """
-    served = [network_metrics(url), dashboard(url)]
+    served = [network_metrics(url), dashboard(url, is_trial=is_trial)]
     if trace:
         tracing = Tracing()
         served.append(lambda application, gateway: setattr(gateway, "tracing", tracing))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import orjson
 
-from gamecast.recording.deliverylog import log_file_name, published_beside, write_published
+from gamecast.recording.deliverylog import log_file_name, published_within, write_published
 from gamecast.recording.deliverylogwriter import DeliveryLogWriter
 from loadtest.conductor import Conductor
 from loadtest.journal import Ledger
@@ -65,7 +65,7 @@ def tell(conductor: Conductor) -> list[str]:
 def write_logs(ledger: Ledger, directory: Path) -> None:
     """Write the files for ``gamecast audit DIRECTORY``: a log for each session, and the published events."""
     directory.mkdir(parents=True, exist_ok=True)
-    write_published(published_beside(directory), ledger.placed.values())
+    write_published(published_within(directory), ledger.placed.values())
     for sequence in ledger.sequences():
         with DeliveryLogWriter(directory / log_file_name(sequence.subscriber), sequence.subscriber) as log:
             for event, region, sender in zip(sequence.events, sequence.regions, sequence.senders, strict=True):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from urllib.parse import urlsplit
@@ -62,6 +63,7 @@ class ReplicatedServers(Startable):
         self._groups = [[self._server(settings) for _ in range(1 + replicas)] for _ in range(count)]
         self._sentinels: list[EmbeddedServer] = []
         self._announced = announced
+        self._given_up = threading.Event()
         self._ports: dict[int, EmbeddedServer] = {}
         """By which port each server is reached."""
 
@@ -92,6 +94,7 @@ class ReplicatedServers(Startable):
 
     def start(self) -> None:
         """Start everything; return when replicas and sentinels know all there is to know."""
+        self._given_up.clear()
         try:
             start_all(self.servers)
             watched: list[str] = []
@@ -111,12 +114,21 @@ class ReplicatedServers(Startable):
                 ]
                 if self._password is not None:
                     watched.append(f"sentinel auth-pass {name} {self._password}")
+            self._require_wanted()
             self._sentinels = [self._sentinel(watched) for _ in range(SENTINELS)]
             start_all(self._sentinels)
             self._wait_until_ready()
         except BaseException:
             self.stop()
             raise
+
+    def give_up(self) -> None:
+        """Have a start that another thread waits for fail soon."""
+        self._given_up.set()
+
+    def _require_wanted(self) -> None:
+        if self._given_up.is_set():
+            raise EmbeddedServerError("the servers are no longer wanted")
 
     def stop(self) -> None:
         """Stop everything."""
@@ -222,6 +234,7 @@ class ReplicatedServers(Startable):
     def _wait_until_ready(self) -> None:
         deadline = time.monotonic() + READY_S_MAX
         while not self._is_ready():
+            self._require_wanted()
             if time.monotonic() > deadline:
                 raise EmbeddedServerError(f"replicas and sentinels did not find one another within {READY_S_MAX:g} s")
             time.sleep(0.05)

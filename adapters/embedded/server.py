@@ -42,8 +42,11 @@ class Startable(ABC):
     def stop(self) -> None:
         """Stop everything; has no effect if nothing runs."""
 
+    def give_up(self) -> None:  # noqa: B027 - most starts take no time
+        """Have a start that another thread waits for fail soon; by default it takes its time."""
+
     async def start_async(self) -> None:
-        await _in_thread(self.start, undo=self.stop)
+        await _in_thread(self.start, undo=self.stop, hurry=self.give_up)
 
     async def stop_async(self) -> None:
         await _in_thread(self.stop)
@@ -359,12 +362,16 @@ def _quoted(value: str) -> str:
     return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
-async def _in_thread(call: Callable[[], None], *, undo: Callable[[], None] | None = None) -> None:
-    """Run a blocking call to its end even if the caller is cancelled, and then undo it."""
+async def _in_thread(
+    call: Callable[[], None], *, undo: Callable[[], None] | None = None, hurry: Callable[[], None] | None = None
+) -> None:
+    """Run a blocking call to its end even if the caller is cancelled, and then undo it. ``hurry`` makes it end soon."""
     running = asyncio.ensure_future(asyncio.to_thread(call))
     try:
         await asyncio.shield(running)
     except asyncio.CancelledError:
+        if hurry is not None:
+            hurry()
         await asyncio.wait({running})
         if undo is not None and running.exception() is None:
             await asyncio.to_thread(undo)

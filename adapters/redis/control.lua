@@ -5,7 +5,7 @@
 -- ARGV: 'introduce', name, ttl in ms, box        → the incarnation of a new connection, and when the network began, in ms
 --    or 'renew', name, connection, incarnation   → a new one for its events, after that one, or 'superseded'
 --    or 'incarnations', ''                       → the last that was given, and the names of all connections
---    or 'beat', ttl in ms, box, then for each: name, connection, said
+--    or 'beat', ttl in ms, box, then for each: name, connection, said, what it does: events delivered, held and queued
 --                                                 → 'ok', 'superseded' or 'back', for each
 --    or 'leave', name, connection
 --    or 'join', ttl in ms, box, then for each: name, connection, said, part, '1' if it is the last part of what was said then,
@@ -35,6 +35,9 @@ local published, asked, changes = prefix .. 'published', prefix .. 'asked', pref
 local incarnations, alive, expected = prefix .. 'incarnations', prefix .. 'alive', prefix .. 'expected'
 local gone, sole, all_said, superseded = prefix .. 'gone', prefix .. 'sole', prefix .. 'said', prefix .. 'superseded'
 local all_rows, boxes, box, regions = prefix .. 'rows:', prefix .. 'boxes', prefix .. 'box:', prefix .. 'regions'
+local doing = prefix .. 'doing'
+-- Three numbers: a longer text is none of ours.
+local DOING_MAX = 64
 -- How long a box stays that is read no more.
 local BOX_MS = 60000
 -- Who has not read these has a heartbeat before so many have come.
@@ -175,13 +178,16 @@ end
 
 if verb == 'beat' then
   local answers = {}
-  for place = 4, #ARGV, 3 do
-    local who, connection, said = ARGV[place], ARGV[place + 1], ARGV[place + 2]
+  for place = 4, #ARGV, 4 do
+    local who, connection, said, does = ARGV[place], ARGV[place + 1], ARGV[place + 2], ARGV[place + 3]
     if not speaks(who, connection) then
       answers[#answers + 1] = 'superseded'
     else
       is_here(who, connection, name, ARGV[3])
       lives(who, name)
+      if does ~= '' and #does <= DOING_MAX then -- only figures: what hinders this is no reason to count as gone
+        redis.pcall('HSET', doing, who, string.format('%s %.0f', does, now_ms))
+      end
       local known, known_said = string.match(redis.call('HGET', all_said, who) or '', '^(%d+) (%d+) ')
       local is_known = known == connection and tonumber(known_said) >= tonumber(said)
       answers[#answers + 1] = is_known and 'ok' or 'back'
@@ -199,6 +205,7 @@ if verb == 'renew' or verb == 'leave' then
   elseif verb == 'leave' then
     redis.call('HDEL', connections, name)
     redis.call('HDEL', boxes, name)
+    redis.pcall('HDEL', doing, name)
     redis.call('ZREM', alive, name)
     redis.call('ZREM', gone, name)
     forget_rows(name)

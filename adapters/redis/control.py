@@ -117,20 +117,20 @@ class RedisControl:
         last, names = await self._run("incarnations", "")
         return int(last), frozenset(name.decode() for name in names)
 
-    async def beat(self, name: str, connection: int, said: int = 0) -> bool:
+    async def beat(self, name: str, connection: int, said: int = 0, doing: str = "") -> bool:
         """Report that a connection lives; return whether what it has ``said`` is unknown, for example because it had
         expired.
 
-        Raises `Superseded`.
+        ``doing``: see `sequencing.doing.Doing`. Raises `Superseded`.
         """
-        [answer] = await self.beats([(name, connection, said)])
+        [answer] = await self.beats([(name, connection, said, doing)])
         if isinstance(answer, Superseded):
             raise answer
         return answer
 
-    async def beats(self, living: Sequence[tuple[str, int, int]]) -> list[bool | Superseded]:
-        """Report that connections, (name, connection, up to which ``said``) each, live; return what `beat` returns, or
-        raises.
+    async def beats(self, living: Sequence[tuple[str, int, int, str]]) -> list[bool | Superseded]:
+        """Report that connections, (name, connection, up to which ``said``, ``doing``) each, live; return what `beat`
+        returns, or raises.
         """
         answers = await self._run("beat", TTL_MS, self.box, *chain.from_iterable(living))
         return [

@@ -107,10 +107,10 @@ class ControlClient:
                 ):  # else a network that lost nothing began since
                     await self._control.doubt(self._name, node, run)
 
-    async def beat(self, *, at_once: bool = True) -> bool:
+    async def beat(self, *, at_once: bool = True, doing: str = "") -> bool:
         """See `Network.beat`."""
         async with self._speaking(), self._turn:
-            return await self._control.beat(self._name, self._connection, self._said)
+            return await self._control.beat(self._name, self._connection, self._said, doing)
 
     async def leave(self) -> None:
         """See `Network.leave`."""

@@ -40,17 +40,18 @@ class ControlKeys:
     said = "gamecast:{control}:said"
     superseded = "gamecast:{control}:superseded"
     boxes = "gamecast:{control}:boxes"
+    doing = "gamecast:{control}:doing"
     present = "gamecast:{control}:present"
     woken = "gamecast:{control}:woken"
     trouble = "gamecast:{control}:trouble"
     of_connections = (
         *(published, asked, changes, incarnations, connections, alive, expected, gone, sole, said),
-        *(superseded, boxes),
+        *(superseded, boxes, doing),
     )
     """Of control.lua. It is given `connections` and names the others from that, as leading.lua does from `state`."""
     types: Mapping[str, str] = {
         **dict.fromkeys((state, regions, atoms, heard, incarnations, connections, nodes, probes), "hash"),
-        **dict.fromkeys((led, doubted, seen_runs, proposal, said, boxes), "hash"),
+        **dict.fromkeys((led, doubted, seen_runs, proposal, said, boxes, doing), "hash"),
         **dict.fromkeys((plan, lease, looked, sole, trouble), "string"),
         **dict.fromkeys((news, asked, changes, past, superseded, woken), "stream"),
         **dict.fromkeys((published, ordered, lossy, retired, expected), "set"),

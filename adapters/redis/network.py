@@ -73,7 +73,7 @@ class RedisNetwork(ControlClient):
         self.control.box = new_box()
         super().__init__(self.control, self.turn)
         self.joins: Together[tuple[str, Request], bool] = Together(self.control.join, self.turn, "joins")
-        self.beats: Together[tuple[str, int, int], bool] = Together(self.control.beats, self.turn, "heartbeats")
+        self.beats: Together[tuple[str, int, int, str], bool] = Together(self.control.beats, self.turn, "heartbeats")
         self._news: News | None = None
         self._egresses: dict[str, Egress] = {}
         self._ingresses: dict[str, Ingress] = {}

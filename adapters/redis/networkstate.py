@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from adapters.redis.control import SOLE_NODE
 from adapters.redis.probe import ServerState
+from sequencing.doing import Doing
 from sequencing.plan import Plan
 
 
@@ -74,6 +75,8 @@ class ConnectionState:
     waiting: frozenset[str]
     heard_ms_ago: int | None
     alive: bool
+    doing: Doing | None = None
+    """What it reported with its last heartbeat, None if it never did."""
     asks: frozenset[tuple[str, int]] = frozenset()
     """The waiting regions, and by which request: a region that is left and wanted again is another request."""
 

@@ -24,6 +24,9 @@ _REFUSES_NOW = re.compile(r"\b(?:OOM|MISCONF|NOREPLICAS|READONLY)\b")
 _NO_LUA = "Could not find scripting engine"
 """What Valkey says since 9.1, where Lua is a module, which may be missing."""
 
+KEEPS_NOTHING = "appendonly no"
+"""How the finding begins of a server without an append-only file."""
+
 _LIMITED = "publisher", "subscriber", "relay", "gateway", "watcher", "operator"
 """Users that `adapters.redis.users` makes: each may do its part only."""
 
@@ -117,7 +120,7 @@ def _persistence(subject: str, server: ServerState) -> Finding:
     advice = "where that matters: CONFIG SET appendonly yes, CONFIG SET appendfsync always, and the same in redis.conf"
     if not server.append_only:
         lost = "everything" if server.save == "" else "everything since the last snapshot"
-        return Finding("warning", subject, f"appendonly no: when it restarts, {lost} is lost", advice)
+        return Finding("warning", subject, f"{KEEPS_NOTHING}: when it restarts, {lost} is lost", advice)
     match server.appendfsync:
         case "always":
             return Finding("ok", subject, "appendonly yes, appendfsync always: nothing acknowledged is lost")

@@ -25,6 +25,7 @@ from adapters.redis.probe import ServerProbe, text, whole
 from adapters.redis.rows import read_begun, read_interests, read_standings
 from adapters.urls import as_user_of, redacted
 from adapters.wording import natural
+from sequencing.doing import Doing
 from sequencing.errors import PlanError
 from sequencing.joint import label
 from sequencing.keyspace import NodeKeys
@@ -190,6 +191,9 @@ async def _connections(
     introduced = {
         text(name): whole(number) for name, number in pairs(await control.ask("HGETALL", ControlKeys.connections) or ())
     }
+    doing = {
+        text(name): Doing.read(what) for name, what in pairs(await control.ask("HGETALL", ControlKeys.doing) or ())
+    }
     clock = await control.ask("TIME")
     now_ms = int(clock[0]) * 1000 + int(clock[1]) // 1000 if clock else time.time_ns() // 1_000_000
     heard = published.heard if published is not None else {}
@@ -206,6 +210,7 @@ async def _connections(
                 waiting=waiting,
                 heard_ms_ago=max(0, now_ms - (alive[name] - TTL_MS)) if name in alive else None,
                 alive=alive.get(name, 0) > now_ms,
+                doing=doing.get(name),
                 asks=frozenset((region, interest.since[region]) for region in waiting),
             )
         )

@@ -71,7 +71,7 @@ _STEPPING = (
 )
 _READING = ("+exists", "+hget", "+hmget", "+zscore", "+xrevrange", "+xread", "+xrange")
 _WRITING = (
-    f"(+hset +hincrby +hdel {_keys('incarnations', 'connections', 'said', 'boxes')})",
+    f"(+hset +hincrby +hdel {_keys('incarnations', 'connections', 'said', 'boxes', 'doing')})",
     f"(+xadd {_keys('asked', 'changes', 'superseded')} ~{ControlKeys.box('*')})",
     f"(+zadd +zrem {_keys('alive', 'gone')})",
     f"(+sadd {_keys('published', 'expected')})",

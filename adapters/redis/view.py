@@ -97,11 +97,11 @@ class RedisView(ControlClient):
             self._said = request.said
             return is_granted
 
-    async def beat(self, *, at_once: bool = True) -> bool:
+    async def beat(self, *, at_once: bool = True, doing: str = "") -> bool:
         """See `Network.beat`."""
         async with self._speaking():
             within_s = 0.0 if at_once else BEAT_WITHIN_S
-            return await self._network.beats.ask((self._name, self._connection, self._said), within_s=within_s)
+            return await self._network.beats.ask((self._name, self._connection, self._said, doing), within_s=within_s)
 
     async def listed(self) -> Record | None:
         """See `Network.listed`."""

@@ -40,6 +40,7 @@ from gamecast.client.watching import (
 )
 from gamecast.event import Item, Presence, Receipt, State, Statistics, Update
 from gamecast.positions import parse_position
+from sequencing.doing import Doing
 from sequencing.errors import GamecastError, NotConnected, UnknownPosition, UnorderedHistory, UsageError
 from sequencing.plan import Plan
 from sequencing.record import pair_of
@@ -144,7 +145,7 @@ class Client:
         self._session = session
         self._health.opened()
         self._following.start()
-        self._heartbeat = Heartbeat(self._network, self._following, self._health)
+        self._heartbeat = Heartbeat(self._network, self._following, self._health, self._doing)
         return self
 
     async def reconnect(self) -> Self:
@@ -619,6 +620,11 @@ class Client:
         self._working()
         if self._heartbeat is not None:
             await self._heartbeat.beat()
+
+    def _doing(self) -> Doing:
+        """Return what heartbeats report: what was delivered, what order holds, and what waits for the program."""
+        _, incoming = self._halves()
+        return Doing(incoming.delivered_events, incoming.held_frames, incoming.inbox_events)
 
     def statistics(self) -> Statistics:
         """Return a snapshot of the counters."""

@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 from adapters.backoff import Backoff
 from adapters.leadership import TTL_MS
 from adapters.network import Network
 from gamecast.client.following import Following
 from gamecast.client.watching import Health
+from sequencing.doing import Doing
 from sequencing.errors import NetworkRestarted, Superseded
 
 
 class Heartbeat:
     """Beats from its making until `stop`."""
 
-    def __init__(self, network: Network, following: Following, health: Health) -> None:
-        """``following``: hears when the network has lost the connection's interest, or has another of its name."""
+    def __init__(self, network: Network, following: Following, health: Health, doing: Callable[[], Doing]) -> None:
+        """``following``: hears when the network has lost the connection's interest, or has another of its name.
+        ``doing``: what the connection does, which each heartbeat reports.
+        """
         self._network = network
         self._following = following
         self._health = health
+        self._doing = doing
         self._stop = asyncio.Event()
         self.task = asyncio.create_task(self._run(), name="gamecast heartbeat")
 
@@ -29,7 +34,7 @@ class Heartbeat:
 
     async def beat(self, *, at_once: bool = True) -> None:
         """Beat once; raises `Superseded`, `NetworkRestarted`, and what the network raises. ``at_once``: see there."""
-        if await self._network.beat(at_once=at_once):
+        if await self._network.beat(at_once=at_once, doing=self._doing().text()):
             self._following.tell_again()
 
     async def _run(self) -> None:

@@ -32,7 +32,7 @@ from gamecast.recording.deliverylog import (
     log_file_name,
     parse_placed,
     parse_stay,
-    published_beside,
+    published_within,
     read_records,
 )
 from gamecast.recording.files import SessionFiles
@@ -105,18 +105,18 @@ def _write_logs(reader: SessionReader, target: Path, done: Converted) -> None:
             logs.write({row["subscriber"]: [_stay_line(row, offsets, is_open=is_open)]})
             done.stays += 1
         done.files = len(logs.names)
-    done.published = _write_published(reader, published_beside(target), done, allowance)
+    done.published = _write_published(reader, published_within(target), done, allowance)
 
 
 def foreign_to_logs(sources: Sequence[Path], target: Path, *, published: Path | None, fields: Fields) -> Converted:
-    """Write other programs' logs as delivery logs, and what was published beside them.
+    """Write other programs' logs as delivery logs, and what was published among them.
 
     Raises as `logs_to_session`.
     """
     _require_new(target)
     done = Converted()
     allowance = Allowance("the logs", map(stored, sources), times=LOG_TIMES)
-    beside = published_beside(target)
+    beside = published_within(target)
     try:
         with _Logs(target, allowance) as logs:
             counted: dict[str, int] = {}

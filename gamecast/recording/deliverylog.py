@@ -45,6 +45,7 @@ from sequencing.errors import InvalidInput
 
 LINES_PER_REPORT = 10_000
 LOG_SUFFIXES = (".jsonl", ".jsonl.gz")
+PUBLISHED = "published.ndjson"
 _REQUIRED = ("subscriber", "event", "region", "sender")
 _INT64_MAX = (1 << 63) - 1
 _POSITION = re.compile(r"(\d{1,18})-(\d{1,18})")
@@ -151,28 +152,27 @@ def write_published(file: Path, published: Iterable[Published]) -> None:
     file.write_bytes(b"".join(lines))
 
 
-def published_beside(directory: Path) -> Path:
-    """Return the file in which a recorder of delivery logs notes the published events: beside their directory.
+def published_within(directory: Path) -> Path:
+    """Return the file in which a recorder of delivery logs notes the published events: in their directory.
 
-    Inside it, the file would be taken for a log.
+    Its suffix is not that of a log, for which it would be taken.
     """
-    directory = directory.absolute()
-    return directory.with_name(directory.name + ".published.jsonl")
+    return directory / PUBLISHED
 
 
 def find_published(files: Sequence[Path], *, left_out: dict[str, str] | None = None) -> Path | None:
-    """Return the file of `published_beside` if all these logs are in one directory and it is a regular file.
+    """Return the file of `published_within` if all these logs are in one directory and it is a regular file.
 
     ``left_out`` gets its name and the reason if it is something else.
     """
     directories = {file.absolute().parent for file in files}
     if len(directories) == 1:
-        beside = published_beside(directories.pop())
-        entry = look(beside.parent, beside.name)
+        within = published_within(directories.pop())
+        entry = look(within.parent, within.name)
         if entry is not None and not entry.is_folder:
-            return beside
-        if left_out is not None and entry is None and os.path.lexists(beside):
-            left_out[str(beside)] = why_not(beside.name, beside.lstat().st_mode)
+            return within
+        if left_out is not None and entry is None and os.path.lexists(within):
+            left_out[str(within)] = why_not(within.name, within.lstat().st_mode)
     return None
 
 
@@ -180,13 +180,13 @@ def find_delivery_logs(arguments: Iterable[Path], *, left_out: dict[str, str] | 
     """Return the files that the arguments name: a directory stands for all ``*.jsonl`` and ``*.jsonl.gz`` in it.
 
     Links and special files in a directory are not read: ``left_out`` gets their names and the reasons. A file named
-    twice is read once. A recorded session among the logs, as the demo leaves it, is not read. Raises
-    `InvalidInput` for a path that does not exist, and for a directory without logs.
+    twice is read once. A recorded session and published events among the logs, as the demo leaves them, are none.
+    Raises `InvalidInput` for a path that does not exist, and for a directory without logs.
     """
     logs: dict[Path, Path] = {}
     named = list(arguments)
     for argument in named:
-        if len(named) > 1 and is_session(argument):
+        if len(named) > 1 and (argument.name == PUBLISHED or is_session(argument)):
             continue
         if not argument.exists():
             raise InvalidInput(f"{argument} does not exist")

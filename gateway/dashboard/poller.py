@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
@@ -16,7 +16,10 @@ import orjson
 from adapters.redis.networkstate import NetworkState
 from gateway.dashboard.delays import Delays
 from gateway.dashboard.history import History, Point
+from gateway.dashboard.holding import Arrived
 from gateway.dashboard.notes import Note, happened
+from gateway.dashboard.rates import Life, delivered_rates
+from gateway.dashboard.regionhours import RegionHours
 from gateway.dashboard.snapshot import Snapshot
 from sequencing.errors import GamecastError
 
@@ -45,9 +48,15 @@ class Poller:
     """The newest `Snapshot`, the notes, and the curves of the totals. It has one task; `run` it."""
 
     def __init__(
-        self, look: Look, *, on_look: Callable[[], None] = lambda: None, interval_s: float = INTERVAL_S
+        self,
+        look: Look,
+        *,
+        on_look: Callable[[], None] = lambda: None,
+        interval_s: float = INTERVAL_S,
+        is_trial: bool = False,
     ) -> None:
         """``look`` surveys the network, regions included; ``on_look`` is called after each survey."""
+        self._is_trial = is_trial
         self._look, self._on_look = look, on_look
         self._interval_s = self._soonest_s = interval_s
         self.snapshot: Snapshot | None = None
@@ -64,8 +73,11 @@ class Poller:
         self._notes: deque[Note] = deque(maxlen=NOTES)
         self._history = History()
         self.delays = Delays()
+        self.hours = RegionHours()
         self._answered_ms: dict[str, int] = {}
         """Node → when it last answered."""
+        self._arrived = Arrived()
+        self._delivered: Mapping[Life, float] = {}
         self._alerts: frozenset[tuple[str, str]] = frozenset()
         self._text: tuple[int, bytes] | None = None
 
@@ -156,13 +168,18 @@ class Poller:
         named = {node.name for node in state.nodes}
         answered = {node.name: at_ms for node in state.nodes if node.server is not None}
         self._answered_ms = {name: at for name, at in self._answered_ms.items() if name in named} | answered
-        snapshot = Snapshot(before, state, apart_s, at_ms, took_ms, self._answered_ms)
+        self._delivered = delivered_rates(self._delivered, before, state)
+        snapshot = Snapshot(
+            before, state, apart_s, at_ms, took_ms, self._answered_ms, self._arrived, self._delivered, self._is_trial
+        )
+        self._arrived = self._arrived.after(state, is_well=not snapshot.stuck)
         if self.snapshot is not None:
             for note in happened(before, state, snapshot.at_ms):
                 self.note(note)
             rate = snapshot.events_per_s
             self._history.add(Point(at_ms, None if rate is None else round(rate, 1), snapshot.behind))
         self.delays.add(state, at_ms)
+        self.hours.add(snapshot)
         self._note_alerts(snapshot)
         self.snapshot = snapshot
 

@@ -13,6 +13,8 @@ from adapters.redis.networkstate import LinkState, NetworkState, NodeState, Regi
 
 Link = tuple[str, str]
 """Source and target of a link."""
+Life = tuple[str, int]
+"""A connection: name and incarnation."""
 
 
 def region_rates(before: NetworkState, now: NetworkState) -> Mapping[str, float]:
@@ -108,3 +110,20 @@ def _rate(then: int | None, now: int | None, then_s: float | None, now_s: float 
     if then is None or now is None or then_s is None or now_s is None or now_s <= then_s or now < then:
         return None
     return (now - then) / (now_s - then_s)
+
+
+def delivered_rates(known: Mapping[Life, float], before: NetworkState, now: NetworkState) -> dict[Life, float]:
+    """Return connection → events that it delivered per second between its last two reports; one that has reported
+    nothing new keeps its rate."""
+    earlier = {(each.name, each.incarnation): each.doing for each in before.connections}
+    rates = {}
+    for each in now.connections:
+        life, doing = (each.name, each.incarnation), each.doing
+        then = earlier.get(life)
+        if doing is None or then is None:
+            continue
+        if doing.at_ms > then.at_ms:
+            rates[life] = max(0, doing.delivered - then.delivered) * 1000 / (doing.at_ms - then.at_ms)
+        elif life in known:
+            rates[life] = known[life]
+    return rates

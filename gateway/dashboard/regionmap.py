@@ -22,10 +22,10 @@ REGIONS_MAX = 20_000
 GZIP_LEVEL = 5
 """Higher levels take twice the time to save a few per cent."""
 
-OK, BEHIND, STUCK, UNKNOWN = "0123"
+OK, BEHIND, STUCK, UNKNOWN, HELD = "01234"
 """The state of a region, as one digit each in ``states``."""
 
-STATES = {None: OK, "behind": BEHIND, "stuck": STUCK}
+STATES = {None: OK, "behind": BEHIND, "stuck": STUCK, "held": HELD}
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,11 @@ def columns(snapshot: Snapshot, names: tuple[str, ...]) -> dict[str, Any]:
     shown = [rows[name] for name in names]
     states = "".join(map(_state, shown))
     places: dict[tuple[str, ...], int] = {(): 0}
-    at = [places.setdefault(tuple(row["stuck_at"]), len(places)) for row in shown] if STUCK in states else []
+    at = (
+        [places.setdefault(tuple(row["stuck_at"]), len(places)) for row in shown]
+        if STUCK in states or HELD in states
+        else []
+    )
     more = len(rows) - len(names)
     stuck = sum(row["condition"] == "stuck" for row in rows.values()) if more else 0
     return {

@@ -63,21 +63,26 @@ WRITE_S_MAX = 10.0
 """A viewer that accepts no data for this long is disconnected."""
 
 
-def dashboard(url: str, *, interval_s: float = INTERVAL_S) -> Extension:
-    """Return an extension that adds the dashboard of a control Redis's network to a gateway, at ``/dashboard/``."""
+def dashboard(url: str, *, interval_s: float = INTERVAL_S, is_trial: bool = False) -> Extension:
+    """Return an extension that adds the dashboard of a control Redis's network to a gateway, at ``/dashboard/``.
+
+    ``is_trial``: the network is not meant to outlive its servers, so that they keep nothing is no news.
+    """
 
     async def look() -> NetworkState:
         return await survey(url, regions=True, node_answer_s_max=NODE_ANSWER_S_MAX)
 
     def extend(application: web.Application, gateway: Gateway) -> None:
-        add_dashboard(application, gateway, look, interval_s=interval_s)
+        add_dashboard(application, gateway, look, interval_s=interval_s, is_trial=is_trial)
 
     return extend
 
 
-def add_dashboard(application: web.Application, gateway: Gateway, look: Look, *, interval_s: float) -> None:
+def add_dashboard(
+    application: web.Application, gateway: Gateway, look: Look, *, interval_s: float, is_trial: bool = False
+) -> None:
     """Add the routes, and one poller for all viewers."""
-    shown = _Dashboard(gateway, look, interval_s)
+    shown = _Dashboard(gateway, look, interval_s, is_trial=is_trial)
     application.cleanup_ctx.append(shown.polling)
     router = application.router
     router.add_get("/dashboard", shown.entrance)
@@ -114,9 +119,9 @@ def _files() -> dict[str, _File]:
 
 
 class _Dashboard:
-    def __init__(self, gateway: Gateway, look: Look, interval_s: float) -> None:
+    def __init__(self, gateway: Gateway, look: Look, interval_s: float, *, is_trial: bool) -> None:
         self._gateway = gateway
-        self._poller = Poller(look, on_look=self._looked, interval_s=interval_s)
+        self._poller = Poller(look, on_look=self._looked, interval_s=interval_s, is_trial=is_trial)
         self._durations = Durations(self._note_gap)
         self._map = RegionMap()
         self._gaps = 0
@@ -207,7 +212,8 @@ class _Dashboard:
     async def region(self, request: web.Request) -> web.Response:
         await self._admit(request)
         snapshot, name = self._poller.snapshot, _name(request)
-        return _found(snapshot.region(name) if snapshot is not None else None, "region")
+        row = snapshot.region(name) if snapshot is not None else None
+        return _found(row | {"hour": self._poller.hours.of(name)} if row is not None else None, "region")
 
     async def subscriber(self, request: web.Request) -> web.Response:
         await self._admit(request)

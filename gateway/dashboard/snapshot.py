@@ -15,8 +15,11 @@ from typing import Any
 from adapters.redis.examination import Examination, Finding
 from adapters.redis.findings import judge
 from adapters.redis.networkstate import ConnectionState, NetworkState, NodeState, RegionState, without_egress
+from adapters.redis.serverfindings import KEEPS_NOTHING
 from adapters.wording import natural
+from gateway.dashboard.holding import Arrived, Held, held
 from gateway.dashboard.rates import (
+    Life,
     Link,
     known_sum,
     link_rates,
@@ -34,7 +37,7 @@ from gateway.dashboard.trouble import (
     silent_nodes,
     urgency,
 )
-from gateway.lag import Lag
+from gateway.lag import LAG_EVENTS_MIN, Lag
 
 NODES_SHOWN, LINKS_SHOWN, ALERTS_SHOWN = 100, 200, 50
 ROWS_MAX = 200
@@ -59,6 +62,12 @@ class Snapshot:
     at_ms: int
     took_ms: float
     answered_ms: Mapping[str, int] = field(default_factory=dict)
+    arrived: Arrived = field(default_factory=Arrived)
+    """As it was before this look."""
+    delivered: Mapping[Life, float] = field(default_factory=dict)
+    """Connection → events that it delivered per second, as it reported."""
+    is_trial: bool = False
+    """Whether the network is not meant to keep anything."""
 
     def summary(self) -> Row:
         """Return the network as a whole: nodes, links, totals, alerts."""
@@ -75,12 +84,14 @@ class Snapshot:
             "url": now.where,
             "plan": {"epoch": plan.epoch, "version": plan.version, "ordering": plan.ordering} if plan else None,
             "transition": asdict(transition) if transition is not None else None,
-            "leader": {"token": now.leader or None, "lease_ms": now.lease_ms},
+            "leader": {"token": now.leader or None, "lease_ms": now.lease_ms, "where": _leader(now.leader)},
             "totals": {
                 "events_per_s": _rounded(self.events_per_s),
                 "regions": len(now.regions),
                 "busy_regions": self._busy_regions,
-                "stuck_regions": sum(each.condition == "stuck" for each in self.region_troubles.values()),
+                "stuck_regions": len(self.stuck),
+                "held_regions": len(self.held.regions),
+                "held_subscribers": len(self.held.subscribers),
                 "behind": self.behind,
                 "rates_unknown": len(now.regions) - len(self.rates),
                 "behind_unknown": sum(row["behind"] is None for row in self.regions.values()),
@@ -154,11 +165,26 @@ class Snapshot:
         return dict(region_troubles(self.before, self.now, self.link_troubles))
 
     @cached_property
+    def stuck(self) -> AbstractSet[str]:
+        """The regions that are stuck."""
+        return {name for name, trouble in self.region_troubles.items() if trouble.condition == "stuck"}
+
+    @cached_property
+    def held(self) -> Held:
+        """Who waits for these."""
+        return held(self.now, self.stuck, self.arrived) if self.stuck else Held()
+
+    def _places(self, regions: Iterable[str]) -> list[str]:
+        """Return where regions are stuck."""
+        return sorted({at for name in regions if name in self.region_troubles for at in self.region_troubles[name].at})
+
+    @cached_property
     def findings(self) -> Sequence[Finding]:
         """The doctor's findings; none at the first survey, which cannot show what is stuck."""
         if self.before is self.now:
             return ()
-        return tuple(judge(Examination(self.before, self.now, round(self.apart_s, 1))))
+        found = judge(Examination(self.before, self.now, round(self.apart_s, 1)))
+        return tuple(each for each in found if not (self.is_trial and each.seen.startswith(KEEPS_NOTHING)))
 
     @property
     def alerts(self) -> list[Finding]:
@@ -231,14 +257,35 @@ class Snapshot:
                 "subscribers": subscribers[region.name],
                 "atoms": len(atoms_of.get(region.name, ())),
             }
-            | self._trouble(self.region_troubles.get(region.name))
+            | self._of_region(region.name)
             for region in self.now.regions
         }
+
+    def _of_region(self, name: str) -> Row:
+        """Return the trouble of a region: its own, or that it is held for some of its subscribers."""
+        count, by = self.held.regions.get(name, (0, ()))
+        row: Row = {"held_for": count, "held_by": list(by)}
+        if count and name not in self.stuck:
+            return row | {"condition": "held", "stuck_at": self._places(by)}
+        return row | self._trouble(self.region_troubles.get(name))
 
     @cached_property
     def subscribers(self) -> list[Row]:
         """One row for each connection that is registered in the network."""
-        return [_subscriber(each) | {"events_per_s": self._wanted_rate(each.wanted)} for each in self.now.connections]
+        return [self._of_subscriber(each) for each in self.now.connections]
+
+    def _of_subscriber(self, each: ConnectionState) -> Row:
+        waits, by = self.held.subscribers.get(each.name, (frozenset(), ()))
+        stuck = each.wanted & self.stuck if each.alive else frozenset()
+        return _subscriber(each) | {
+            "condition": "held" if waits else "stuck" if stuck else None,
+            "stuck_at": self._places(by or stuck),
+            "stuck_regions": len(stuck),
+            "held_regions": len(waits),
+            "held_by": list(by),
+            "events_per_s": self._wanted_rate(each.wanted),
+            "delivered_per_s": _rounded(self.delivered.get((each.name, each.incarnation))),
+        }
 
     def _wanted_rate(self, regions: Iterable[str]) -> float | None:
         """Return the events per second of some regions, None if the rate of one is unknown."""
@@ -246,18 +293,37 @@ class Snapshot:
         return None if None in rates else _rounded(known_sum(rates))
 
     def lagging(self, lags: Iterable[Lag]) -> list[Row]:
-        """Return a row for each reader of this gateway that is behind, with the time that this takes at its rate."""
-        return [
+        """Return a row for each reader of this gateway that is behind, and for each other game server that says that
+        events wait in it, or that order holds."""
+        mine = [
             {
                 "name": lag.name,
+                "where": "this gateway",
                 "behind": lag.behind,
                 "behind_s": _rounded(lag.behind / rate) if (rate := self._wanted_rate(lag.regions)) else None,
                 "inbox": lag.inbox,
                 "held": lag.held,
-                "regions": len(lag.regions),
+                "regions": len(lag.regions) or None,
                 "stuck_regions": sum(region in self.region_troubles for region in lag.regions),
+                "held_regions": len(self.held.subscribers.get(lag.name, (frozenset(),))[0]),
             }
             for lag in lags
+        ]
+        known = {row["name"] for row in mine}
+        return mine + [
+            {
+                "name": row["name"],
+                "where": "game server",
+                "behind": None if row["queued"] is None else row["queued"] + row["held"],
+                "behind_s": None,
+                "inbox": row["queued"],
+                "held": row["held"],
+                "regions": row["regions"],
+                "stuck_regions": row["stuck_regions"],
+                "held_regions": row["held_regions"],
+            }
+            for row in self.subscribers
+            if row["alive"] and row["name"] not in known and _is_behind(row)
         ]
 
     def region(self, name: str) -> Row | None:
@@ -277,7 +343,12 @@ class Snapshot:
                 for atom in atoms[:ATOMS_SHOWN]
             ],
             "subscribers_list": [
-                {"name": each.name, "waiting": name in each.waiting} for each in following[:NAMES_SHOWN]
+                {
+                    "name": each.name,
+                    "waiting": name in each.waiting,
+                    "held": name in self.held.subscribers.get(each.name, (frozenset(),))[0],
+                }
+                for each in following[:NAMES_SHOWN]
             ],
         }
 
@@ -285,17 +356,33 @@ class Snapshot:
         """Return one subscriber with its regions, None if it does not exist."""
         for each in self.now.connections:
             if each.name == name:
-                waiting: AbstractSet[str] = each.waiting
-                regions = sorted(each.wanted, key=natural)[:NAMES_SHOWN]
-                return _subscriber(each) | {"regions_list": [{"name": n, "waiting": n in waiting} for n in regions]}
+                row = self._of_subscriber(each)
+                waits, _ = self.held.subscribers.get(name, (frozenset(), ()))
+                state = dict.fromkeys(waits, "held") | dict.fromkeys(self.stuck & each.wanted, "stuck")
+                first = sorted(each.wanted, key=lambda region: (region not in state, natural(region)))[:NAMES_SHOWN]
+                return row | {
+                    "regions_list": [
+                        {"name": region, "waiting": region in each.waiting, "condition": state.get(region)}
+                        for region in first
+                    ]
+                }
         return None
 
 
 REGION_ORDERS = ("name", "events_per_s", "behind", "subscribers", "atoms", "last", "kept", "hops", "condition")
-SUBSCRIBER_ORDERS = ("name", "regions", "waiting", "heard_ms_ago", "events_per_s")
-
-
-LAGGING_ORDERS = ("name", "behind", "behind_s", "inbox", "held", "regions")
+SUBSCRIBER_ORDERS = (
+    "name",
+    "condition",
+    "regions",
+    "waiting",
+    "held_regions",
+    "queued",
+    "held",
+    "delivered_per_s",
+    "events_per_s",
+    "heard_ms_ago",
+)
+LAGGING_ORDERS = ("name", "where", "behind", "behind_s", "inbox", "held", "regions")
 
 
 def page(rows: Iterable[Row], *, search: str, order: str, descending: bool, offset: int, limit: int) -> Row:
@@ -355,7 +442,22 @@ def _subscriber(each: ConnectionState) -> Row:
         "waiting": len(each.waiting),
         "alive": each.alive,
         "heard_ms_ago": each.heard_ms_ago,
+        "delivered": each.doing.delivered if each.doing is not None else None,
+        "held": each.doing.held if each.doing is not None else None,
+        "queued": each.doing.queued if each.doing is not None else None,
     }
+
+
+def _is_behind(row: Row) -> bool:
+    """Whether a game server is behind: something stands still there, or much waits for its program."""
+    return bool(row["held_regions"] or (row["queued"] or 0) + (row["held"] or 0) >= LAG_EVENTS_MIN)
+
+
+def _leader(token: str | None) -> str | None:
+    """Return which process leads, as people name it: a token is host, process and something drawn."""
+    host, _, rest = (token or "").partition(":")
+    process, _, drawn = rest.partition(":")
+    return f"{host}, process {process}" if drawn else None
 
 
 def _rounded(value: float | None) -> float | None:

@@ -33,8 +33,8 @@ NO_TROUBLE: dict[str, Any] = {"condition": None, "stuck_at": []}
 
 
 def urgency(row: Mapping[str, object]) -> int:
-    """Return a key that sorts rows that are stuck first, then rows that are behind."""
-    return ("stuck", "behind", None).index(row.get("condition"))
+    """Return a key that sorts rows that are stuck first, then those that order holds, then those that are behind."""
+    return ("stuck", "held", "behind", None).index(row.get("condition"))
 
 
 def silent_nodes(now: NetworkState) -> AbstractSet[str]:

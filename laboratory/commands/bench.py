@@ -10,6 +10,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
+from cli.commands import Group
 from laboratory.bench.bound import decoding_per_s
 from laboratory.bench.campaign import Campaign, document, violations
 from laboratory.bench.peers.registry import BY_NAME_ONLY, OTHERS, OURS
@@ -41,7 +42,7 @@ def _world(kind: str, sizes: tuple[int, ...], trace: Path | None) -> Callable[[i
     return {"ring": ring, "dense": dense, "hot": hot}[kind]
 
 
-@click.group("bench", invoke_without_command=True)
+@click.group("bench", cls=Group, invoke_without_command=True)
 @against_option
 @click.option(
     "--world",

@@ -12,6 +12,7 @@ import click
 import orjson
 from rich.console import Console
 
+from cli.commands import Group
 from laboratory.commands.progress import tracked
 from laboratory.commands.protocols import protocols
 from laboratory.commands.simulate_paper import paper
@@ -37,7 +38,7 @@ RARER = frozenset(("refused_resumes",))
 CHUNK = 20
 
 
-@click.group()
+@click.group(cls=Group)
 def simulate() -> None:
     """Run the protocol's own state machines in a simulated world.
 

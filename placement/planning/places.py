@@ -18,7 +18,7 @@ from placement.objective import region_rates
 from placement.placed import Placed
 from placement.placing import EFFORTS, Effort, LoadRule, Objective, place, value_of
 from placement.planning.rows import MalformedRow, read_rows
-from placement.stretch import Distances, Figures, figures
+from placement.stretch import SAME, Distances, Figures, figures
 from placement.textlines import foreign_encoding, read_lines
 from placement.topology import IntArray, Topology
 from placement.workloads import Workload
@@ -29,8 +29,10 @@ from sequencing.plan import Ordering, Plan
 COUNTS = (1, 2, 3, 4, 6, 8)
 """Numbers of nodes that are compared."""
 COUNTS_MAX = 8
-WORTH_A_NODE = 0.02
+WORTH_A_NODE = 0.01
 """What is not worth more nodes, as a part of the least delay."""
+EVEN_COUNTS_MAX = 4
+"""Even loads are tried for at most so many nodes if there is no capacity: for more they take long and do not help."""
 COMPARED_REGIONS_MAX = 200
 """With more regions, each search takes long, and only one is made."""
 QUICK = EFFORTS["quick"]
@@ -65,6 +67,8 @@ class PlanOnHosts:
     """The best networks of other numbers of nodes that it was compared with, by that number."""
     tried: int = 1
     """How many networks were compared."""
+    most: int = 0
+    """The most nodes that one of them could have, 0 if numbers of nodes were not compared."""
     rule: str = ""
     """Why a network that is better by the objective was not taken."""
 
@@ -156,6 +160,8 @@ class PlanOnHosts:
             gain = round(self.value - best.value, 2 if self.objective == "stretch" else 1)
             unit = "" if self.objective == "stretch" else " ms"
             said += f"; {_nodes(best.used)} would bring {gain:,}{unit}" if gain > 0 else "; more bring nothing"
+        elif self.used < self.most:
+            said += "; more bring nothing"
         return f"{said}."
 
     def told(self, value: float) -> str:
@@ -233,34 +239,44 @@ class Task:
 
         ``names``: of the possible nodes; with them, the objective alone decides. None: of the networks that are within
         `WORTH_A_NODE` of the best, that with the fewest nodes. Tried are the search itself, and quicker ones with 1 to
-        `COUNTS_MAX` nodes, each also with even loads; that of the best is then repeated as long as ``effort`` says.
-        A smaller excess over the capacity comes first. ``never_worse``: see `placement.placing.place`.
+        `COUNTS_MAX` nodes, some also with even loads (`_ways`); if one of these is better than the search itself, it is
+        repeated as long as ``effort`` says. A smaller excess over the capacity comes first. ``never_worse``: see
+        `placement.placing.place`.
         """
         most = len(names) if names is not None else COUNTS_MAX
+        sums = self.objective in ("mean", "stretch") and not never_worse
         show("placing")
         found = [self.planned(names=names, effort=effort, never_worse=never_worse)]
-        ways = [*self._ways(most)] if len(self.distances.workload.regions) <= COMPARED_REGIONS_MAX else []
+        ways = [*self._ways(most, sums=sums)] if len(self.distances.workload.regions) <= COMPARED_REGIONS_MAX else []
         placed = partial(self.planned, names=names, never_worse=never_worse)
         for nodes, capacity in ways:
             show(f"placing {_nodes(nodes)}")
             found.append(placed(nodes=nodes, capacity=capacity, effort=QUICK))
         if ways:
             best = min(range(len(ways)), key=lambda place: found[1 + place].rank)
-            nodes, capacity = ways[best]
-            show(f"placing {_nodes(nodes)} with more effort")
-            found.append(placed(nodes=nodes, capacity=capacity, effort=effort))
-        return self._chosen(found, names, never_worse=never_worse)
+            (nodes, capacity), quicker = ways[best], found[1 + best]
+            if (quicker.overload, quicker.value + SAME) < (found[0].overload, found[0].value):
+                show(f"placing {_nodes(nodes)} with more effort")
+                found.append(placed(nodes=nodes, capacity=capacity, effort=effort))
+        chosen = self._chosen(found, names, never_worse=never_worse)
+        return replace(chosen, most=max((nodes for nodes, _ in ways), default=0))
 
-    def _ways(self, most: int) -> Iterator[tuple[int, float | None]]:
-        """Yield numbers of nodes and capacities to search with, None for the task's own."""
+    def _ways(self, most: int, *, sums: bool) -> Iterator[tuple[int, float | None]]:
+        """Yield numbers of nodes and capacities to search with, None for the task's own.
+
+        Even loads help to keep a capacity. What is asked for that is no sum (``sums``, `placement.costs`) is only
+        approached, and other networks than the search's own may be better by it.
+        """
         total = float(self.distances.workload.region_rates.sum())
         most = min(most, len(self.distances.workload.regions))
+        limited = self.limit is not None or bool(self.own_limits)
+        even_most = most if limited else 0 if sums else EVEN_COUNTS_MAX
         for nodes in sorted({most, *(count for count in COUNTS if count <= most)}):
             yield nodes, None
-            if nodes > 1 and total:
+            if 1 < nodes <= even_most and total:
                 yield nodes, total / nodes
         receiver = float(self.distances.workload.received.max(initial=0.0))
-        if receiver:
+        if limited and receiver:
             yield most, receiver
 
     def _chosen(self, found: Sequence[PlanOnHosts], names: Sequence[str] | None, *, never_worse: bool) -> PlanOnHosts:

@@ -198,3 +198,13 @@ def test_help_teaches(command: tuple[str, ...]) -> None:
     done = call(*command, "--help")
     assert done.exit_code == 0
     assert len(done.output.splitlines()) > 8
+
+
+def test_a_recorded_demo_writes_into_its_directory_only(tmp_path: Path) -> None:
+    logs = tmp_path / "logs"
+    done = gamecast_command("demo", "--servers", "3", "--duration-s", "10", "--record", logs)
+    assert done.returncode == 0, done.stderr
+    assert list(tmp_path.iterdir()) == [logs]
+    assert (logs / "published.ndjson").exists()
+    judged = gamecast_command("audit", logs, "--json")
+    assert json.loads(judged.stdout)["lost"] == 0, judged.stderr

@@ -189,7 +189,7 @@ def test_a_delivery_taken_out_of_the_session_is_missed_by_the_audit_and_not_call
     demo: Path, tmp_path: Path
 ) -> None:
     call("convert", demo / "session", tmp_path / "logs", "--to", "log")
-    log = min((tmp_path / "logs").iterdir())
+    log = min((tmp_path / "logs").glob("*.jsonl"))
     lines = log.read_bytes().splitlines(keepends=True)
     log.write_bytes(b"".join(line for line in lines if b'"index":100,' not in line))
     audited = call("audit", tmp_path / "logs", "--json")
@@ -225,7 +225,7 @@ def test_without_pyarrow_the_demo_writes_logs_and_says_so_once(tmp_path: Path, m
     assert done.exit_code == 0
     assert done.stderr.count("pyarrow") == 1
     assert json.loads(done.stdout)["lost"] == 0
-    assert sorted(file.name for file in tmp_path.iterdir()) == ["server-1.jsonl", "server-2.jsonl"]
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["published.ndjson", "server-1.jsonl", "server-2.jsonl"]
     with pytest.raises(gamecast.UsageError, match=r"gamecast\[recording\]"):
         gamecast.connect("memory://x", record=tmp_path / "s")
     assert isinstance(call("record", GONE, "--out", tmp_path / "s").exception, gamecast.UsageError)

@@ -236,7 +236,7 @@ def test_a_leave_that_others_published_is_unexpected_neither_to_analyze_nor_to_a
     assert CliRunner().invoke(convert, [str(session), str(logs), "--to", "log"]).exit_code == 0
     told = orjson.loads(CliRunner().invoke(audit, [str(logs), "--json"]).output)
     assert (told["verdict"], told["unexpected"], told["lost"]) == ("kept", 0, 0), told["examples"]
-    published = ["--published", f"{logs}.published.jsonl"]
+    published = ["--published", f"{logs}/published.ndjson"]
     assert CliRunner().invoke(convert, [str(logs), str(back), "--to", "session", *published]).exit_code == 0
     again = analysed(spark, back)
     assert (again.audit.losses.unexpected, again.audit.losses.lost) == (0, 0)

@@ -460,6 +460,28 @@ async def test_a_server_that_hangs_does_not_keep_up_from_ending_nor_its_servers_
     await until(lambda: not any(map(is_running, pids.values())), END_S_MAX)
 
 
+@pytest.mark.parametrize("options", [(), ("--replicas", "1"), ("--secure",)])
+async def test_ctrl_c_ends_up_that_still_starts_its_servers_at_once_without_a_word(
+    options: tuple[str, ...], tmp_path: Path
+) -> None:
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    up = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "gamecast", "up", *options),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "TMPDIR": str(temporary)},
+        start_new_session=True,
+    )
+    await until(lambda: len(list(temporary.glob("gamecast-redis-*/redis.log"))) >= 3)
+    limit = Deadline(END_S_MAX)
+    os.killpg(up.pid, signal.SIGINT)  # as a terminal does: the processes that are being started get it, too
+    said, complained = await up.communicate()
+    assert not limit.passed
+    assert (said, besides_waiting(complained.decode()), up.returncode) == (b"", "", 130)
+    await until(lambda: not list(temporary.iterdir()), END_S_MAX)
+
+
 @pytest.mark.parametrize("command", ["manager", "node"])
 def test_wrong_use_and_absent_servers_have_their_statuses(
     command: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], redis_server: EmbeddedServer

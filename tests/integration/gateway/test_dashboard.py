@@ -97,7 +97,8 @@ async def test_a_live_network_is_shown_with_its_rates_latencies_and_holds(
         assert network["totals"] | {"events_per_s": 0, "behind": 0} == {
             "events_per_s": 0, "behind": 0, "regions": 2, "busy_regions": 2, "atoms": 0, "nodes": 1,
             "nodes_answering": 1, "nodes_silent": [], "silent_since_ms": None,
-            "stuck_regions": 0, "rates_unknown": 0, "behind_unknown": 0, "links": 0, "subscribers": 2,
+            "stuck_regions": 0, "held_regions": 0, "held_subscribers": 0,
+                "rates_unknown": 0, "behind_unknown": 0, "links": 0, "subscribers": 2,
             "subscribers_alive": 2, "path_nodes": 1.0,
         }  # fmt: skip
         assert {alert["level"] for alert in network["alerts"]} == {"warning"}
@@ -217,7 +218,7 @@ async def test_the_page_is_a_fixed_set_of_files_that_loads_nothing_from_elsewher
         assert "style=" not in page
         async with client.get(running.url + "/dashboard/", headers={"If-None-Match": tag}) as response:
             assert response.status == 304
-        for name in ("script/main.js", "style/ground.css", "vendor/dagre.js", "icon.svg"):
+        for name in ("script/main.js", "style/ground.css", "vendor/uplot.js", "icon.svg"):
             async with client.get(f"{running.url}/dashboard/{name}") as response:
                 assert (response.status, response.headers["X-Content-Type-Options"]) == (200, "nosniff")
         for name in ("vendor/README.md", "../routes.py", "%2e%2e/routes.py", "script/%2e%2e/%2e%2e/routes.py", "x.js"):

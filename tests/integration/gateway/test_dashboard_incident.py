@@ -99,6 +99,81 @@ async def test_a_hung_node_is_unknown_within_seconds_and_the_rates_of_others_sta
         await until(states, lambda state: not state["network"]["totals"]["nodes_silent"])
 
 
+async def held_pair(url: str, hung: str) -> tuple[str, str, tuple[str, ...]]:
+    """Return a region that does not pass a node, one that ends there and shares an atom with it elsewhere, and all that
+    a server has of which these are two."""
+    plan = (await survey(url, regions=True)).plan
+    assert plan is not None
+    for atom in plan.atoms:
+        free = [region for region in atom.regions if hung not in plan.paths[region]]
+        late = [region for region in atom.regions if plan.paths[region][-1] == hung != plan.paths[region][0]]
+        if atom.node != hung and free and late:
+            return free[0], late[0], next(all_of for all_of in RING.values() if {*atom.regions} <= {*all_of})
+    raise AssertionError("no region is ordered with one that goes on to the node")
+
+
+async def test_who_is_held_by_a_stuck_region_is_said_with_the_reason() -> None:
+    async with world(RING, nodes=3, events_per_s=75) as url, watched(url) as (client, states, at):
+        hung = await node_that_may_hang(url)
+        assert hung.server is not None
+        free, late, all_of = await held_pair(url, hung.name)
+        delivered: list[str] = []
+        async with (
+            gamecast.connect(url, name="probe") as probe,
+            gamecast.connect(url, name="other", publish_timeout_s=scaled(60)) as other,
+        ):
+            await probe.subscribe(*all_of)
+
+            async def read() -> None:
+                async for item in probe:
+                    if isinstance(item, gamecast.Event):
+                        delivered.append(item.region)  # noqa: PERF401 - it is looked at meanwhile
+
+            async def row(name: str) -> dict[str, Any]:
+                listed = await get(client, at + "/dashboard/data/subscribers", search=name)
+                return row_of(listed["rows"], name)
+
+            reading = asyncio.create_task(read())
+            before = await until(states, lambda state: {free, late} <= {*delivered})
+            assert before["network"]["totals"]["held_subscribers"] == 0
+            assert (await row("probe"))["condition"] is None
+            with stopped(hung.server.pid):
+                # Numbers of the stuck region are on their way from now on.
+                publishing = asyncio.create_task(other.publish(late, "late"))
+                began_s = time.monotonic()
+                state = await until(states, lambda state: state["network"]["totals"]["held_subscribers"])
+                assert time.monotonic() - began_s < scaled(12)
+                while (probed := await row("probe"))["condition"] != "held":
+                    assert time.monotonic() - began_s < scaled(12)
+                    await asyncio.sleep(0.2)
+                assert late in probed["held_by"]
+                assert probed["stuck_at"] == [hung.name]
+                assert probed["held_regions"] >= 1
+                before_them = delivered.count(free)
+                for number in range(10):
+                    await other.publish(free, number)
+                assert delivered.count(free) == before_them, "it is held, as the page says"
+                regions = await get(client, at + "/dashboard/data/regions", search=free)
+                held = row_of(regions["rows"], free)
+                assert held["condition"] == "held"
+                assert late in held["held_by"]
+                assert held["held_for"] >= 1
+                assert state["network"]["totals"]["held_regions"] >= 1
+                # Its heartbeat says how much it holds.
+                while not ((await row("probe"))["held"] or 0):
+                    assert time.monotonic() - began_s < scaled(30)
+                    await asyncio.sleep(0.2)
+                lagging = await get(client, at + "/dashboard/data/lagging")
+                behind = row_of(lagging["rows"], "probe")
+                assert (behind["where"], behind["held_regions"]) == ("game server", probed["held_regions"])
+            await publishing
+            await until(states, lambda state: not state["network"]["totals"]["held_subscribers"])
+            async with patience(30):
+                while delivered.count(free) < before_them + 10:  # noqa: ASYNC110
+                    await asyncio.sleep(0.05)
+            reading.cancel()
+
+
 async def test_the_page_marks_what_is_stuck_and_says_what_is_unknown(axe: str | None) -> None:
     async with world(RING, nodes=3, events_per_s=75) as url, shown(url) as running:
         hung = await node_that_may_hang(url)

@@ -205,7 +205,7 @@ async def test_a_node_that_dies_is_shown_red_with_what_to_do_and_that_it_came_ba
             assert "Do: Start the server" in await alert.inner_text()
             await page.locator("#notes li.bad", has_text="n2 does not answer").wait_for()
             assert "1 down" in await page.locator("#totals .bad").first.inner_text()
-            boxes = await page.locator("#alerts article").count()
+            boxes = await page.locator("#alerts .alert").count()
             total = page.locator("#totals > div", has_text="alerts").locator("dd")
             assert await total.inner_text() == str(boxes), "it counts the boxes that it shows"
             await asyncio.to_thread(redis.servers[1].restart)

@@ -74,7 +74,7 @@ def test_servers_in_one_process_are_judged_while_they_run_and_at_the_end(network
     assert requests["join", "embedded"] >= 5
     assert (tmp_path / "locust.html").stat().st_size > 10_000
     logs = read_delivery_logs(find_delivery_logs([tmp_path / "logs"]))
-    verdict = judge_stays(logs.sequences, logs.stays, read_published(tmp_path / "logs.published.jsonl"))
+    verdict = judge_stays(logs.sequences, logs.stays, read_published(tmp_path / "logs" / "published.ndjson"))
     assert verdict.fine
     assert verdict.deliveries == judgement["deliveries"]
 

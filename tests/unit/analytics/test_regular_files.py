@@ -173,12 +173,12 @@ def test_the_audit_of_a_directory_reads_only_regular_files(tmp_path: Path) -> No
     (tmp_path / "private.jsonl").write_text(PRIVATE)
     (logs / "s2.jsonl").symlink_to(tmp_path / "private.jsonl")
     os.mkfifo(logs / "s3.jsonl")
-    (tmp_path / "logs.published.jsonl").symlink_to(tmp_path / "private.jsonl")
+    (tmp_path / "logs/published.ndjson").symlink_to(tmp_path / "private.jsonl")
     result = CliRunner().invoke(audit, [str(logs), "--json"])
     assert result.exit_code == 4, result
     assert f"left out: {logs / 's2.jsonl'}: {LINK}" in result.stderr
     found = json.loads(result.stdout)
-    assert names(found["left_out"]) == {"s2.jsonl", "s3.jsonl", "logs.published.jsonl"}
+    assert names(found["left_out"]) == {"s2.jsonl", "s3.jsonl", "published.ndjson"}
     assert found["verdict"] == "unknown"
     assert CliRunner().invoke(convert, [str(logs), str(tmp_path / "s"), "--to", "session"]).exit_code == 2
 
@@ -239,7 +239,7 @@ def test_logs_take_no_more_than_a_multiple_of_the_session(
     assert isinstance(failed.exception, InvalidInput)
     assert "no recorder writes such files" in str(failed.exception)
     assert not (tmp_path / "logs").exists()
-    assert not (tmp_path / "logs.published.jsonl").exists()
+    assert not (tmp_path / "logs/published.ndjson").exists()
 
 
 def test_a_compacted_session_takes_no_more_than_a_multiple_of_the_session(

@@ -16,7 +16,13 @@ from analytics.session.schema import DELIVERIES, PUBLISHES, STAYS, Table
 from gamecast.recording import conversion
 from gamecast.recording.columns import rows_of
 from gamecast.recording.conversion import logs_to_session, session_to_logs
-from gamecast.recording.deliverylog import find_published, published_beside, read_delivery_logs, read_published
+from gamecast.recording.deliverylog import (
+    find_delivery_logs,
+    find_published,
+    published_within,
+    read_delivery_logs,
+    read_published,
+)
 from gamecast.recording.files import SessionFiles
 from gamecast.recording.reading import SessionReader
 from sequencing.checkers import Published
@@ -86,7 +92,8 @@ def test_a_session_becomes_logs_and_a_session_again(tmp_path: Path) -> None:
     done = session_to_logs(first, logs)
     assert (done.deliveries, done.stays, done.published, done.files) == (3, 1, 1, 2)
     assert done.left_out == {"stays that were seen from outside": 1, "publishes with outcome refused": 1}
-    back = logs_to_session(sorted(logs.iterdir()), again, published=find_published(sorted(logs.iterdir())), version="1")
+    files = find_delivery_logs([logs])
+    back = logs_to_session(files, again, published=find_published(files), version="1")
     assert (back.deliveries, back.stays, back.published) == (3, 1, 1)
     assert rows(again, DELIVERIES) == rows(first, DELIVERIES)
     (known,) = rows(again, STAYS)
@@ -112,13 +119,13 @@ def test_foreign_logs_become_a_session_and_the_same_logs_again(tmp_path: Path) -
     told.write_bytes(b"\n".join(map(orjson.dumps, published)))
     logs_to_session([source], session, published=told, version="1")
     session_to_logs(session, logs)
-    found = [orjson.loads(line) for file in logs.iterdir() for line in file.read_bytes().splitlines()]
+    found = [orjson.loads(line) for file in logs.glob("*.jsonl") for line in file.read_bytes().splitlines()]
     for line in found:
         line.pop("stay_number", None)
     assert sorted(map(repr, found)) == sorted(map(repr, lines))
     expected = {"e1": Published("e1", "river"), "e2": Placed("e2", "river", (1, 7), 4)}
-    assert {each.event: each for each in read_published(published_beside(logs))} == expected
-    assert {file.name for file in logs.iterdir()} == {"s1.jsonl", "s%2F2.jsonl"}
+    assert {each.event: each for each in read_published(published_within(logs))} == expected
+    assert {file.name for file in logs.glob("*.jsonl")} == {"s1.jsonl", "s%2F2.jsonl"}
 
 
 def test_connections_of_one_subscriber_follow_each_other_in_its_log_and_come_apart_again(tmp_path: Path) -> None:
@@ -145,7 +152,7 @@ def test_more_subscribers_than_files_may_be_open_lose_nothing(tmp_path: Path, mo
     monkeypatch.setattr(conversion, "OPEN_LOGS_MAX", 2)
     make_session(tmp_path / "s", ((DELIVERIES, delivery(f"s{index % 5}", index // 5)) for index in range(25)))
     session_to_logs(tmp_path / "s", tmp_path / "logs")
-    read = read_delivery_logs(sorted((tmp_path / "logs").iterdir()))
+    read = read_delivery_logs(sorted((tmp_path / "logs").glob("*.jsonl")))
     assert [len(sequence.events) for sequence in read.sequences] == [5] * 5
     assert read.index_gaps == 0
 

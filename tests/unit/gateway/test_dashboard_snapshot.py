@@ -135,7 +135,10 @@ def test_a_region_is_shown_with_its_atoms_and_who_follows_it() -> None:
         {"id": 1, "node": "n1", "with": ["castle"]},
         {"id": 2, "node": "n2", "with": ["river"]},
     ]
-    assert shown["subscribers_list"] == [{"name": "s1", "waiting": False}, {"name": "s2", "waiting": True}]
+    assert shown["subscribers_list"] == [
+        {"name": "s1", "waiting": False, "held": False},
+        {"name": "s2", "waiting": True, "held": False},
+    ]
     assert snapshot(network(), network()).region("nowhere") is None
 
 
@@ -145,7 +148,7 @@ def test_who_is_gone_does_not_count_as_a_subscriber() -> None:
     assert shown.regions["forest"]["subscribers"] == 0
     gone = shown.subscriber("s1")
     assert gone is not None
-    assert gone["regions_list"] == [{"name": "forest", "waiting": False}]
+    assert gone["regions_list"] == [{"name": "forest", "waiting": False, "condition": "stuck"}]
     assert shown.subscriber("s9") is None
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from placement.placing import EFFORTS, Objective
-from placement.planning.places import Task
+from placement.planning.places import WORTH_A_NODE, Task
 from placement.planning.sizing import sized
 from placement.topology import Topology, matrix
 from sequencing.membership import Membership
@@ -67,13 +69,19 @@ def test_no_restriction_makes_a_better_plan(seed: int, objective: Objective) -> 
 def test_the_number_is_the_smallest_that_is_nearly_as_good_and_says_what_others_bring() -> None:
     found = task(1).best(names=None, effort=QUICK)
     others = {other.used: other.value for other in found.others}
-    assert all(value > found.value * 1.02 - 1e-9 for count, value in others.items() if count < found.used)
-    assert all(value >= found.value / 1.02 - 1e-9 for value in others.values())
+    assert all(value > found.value * (1 + WORTH_A_NODE) - 1e-9 for count, value in others.items() if count < found.used)
+    assert all(value >= found.value / (1 + WORTH_A_NODE) - 1e-9 for value in others.values())
     answer = found.answer()
     assert answer.startswith(f"{found.used} node")
     assert all(host in answer for host in found.host_of.values())
     assert found.why()[0] == answer
     assert found.as_dict()["tried"] == found.tried > 5
+
+
+def test_what_more_nodes_bring_is_said_without_a_network_that_uses_them() -> None:
+    alone = replace(task(1).best(names=None, effort=QUICK), others=())
+    assert replace(alone, most=alone.used + 1).answer().endswith("; more bring nothing.")
+    assert "more" not in replace(alone, most=alone.used).answer()
 
 
 def test_names_of_nodes_are_those_that_were_given() -> None:

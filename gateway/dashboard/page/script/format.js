@@ -33,9 +33,13 @@ export function span(ms) {
   return `${short.format(ms / 3_600_000)} h`;
 }
 
-/** Where a row is stuck, or that it is behind, in words; empty if it is neither. */
-export function trouble({ condition, stuck_at: at }) {
+/** Where a row is stuck, for what it is held, or that it is behind, in words; empty if it is none of these. */
+export function trouble({ condition, stuck_at: at, held_by: by, held_for: readers, held_regions: regions, regions: all }) {
   if (!condition) return "";
+  if (condition === "held") {
+    const whose = readers ? `held in ${counted(readers, "subscriber")}` : `${count(regions)} of ${counted(all, "region")} held`;
+    return `${whose}: ordered with ${by.join(", ")}${at.length ? `, stuck at ${at.join(", ")}` : ""}`;
+  }
   return condition === "stuck" && at.length ? `stuck at ${at.join(", ")}` : condition;
 }
 

@@ -15,29 +15,33 @@ export const regionList = () =>
     { order: "condition", title: "state", width: "18%", text: true, value: (row) => trouble(row) || "ok" },
     { order: "events_per_s", title: "events/s", width: "10%", value: (row) => rate(row.events_per_s) },
     { order: "behind", title: "on the way", width: "11%", value: (row) => count(row.behind) },
-    { order: "subscribers", title: "subscribers", width: "12%", value: (row) => count(row.subscribers) },
+    { order: "subscribers", title: "sub­scribers", width: "12%", value: (row) => count(row.subscribers) },
     { order: "atoms", title: "atoms", width: "7%", value: (row) => count(row.atoms) },
     { order: "last", title: "last no.", width: "10%", value: (row) => (row.last === null ? UNKNOWN : row.last ? count(row.last) : "none") },
   ]);
 
 export const subscriberList = () =>
   new List("subscribers", "subscriber", showSubscriber, { order: "name", descending: false }, [
-    { order: "name", title: "subscriber", width: "38%" },
-    { order: "regions", title: "regions", value: (row) => count(row.regions) },
-    { order: "waiting", title: "not granted", value: (row) => count(row.waiting) },
-    { order: "events_per_s", title: "events/s", value: (row) => rate(row.events_per_s) },
-    { order: "heard_ms_ago", title: "last heard", width: "20%", value: (row) => (row.heard_ms_ago === null ? "never" : `${span(row.heard_ms_ago)} ago`) },
+    { order: "name", title: "subscriber", width: "16%" },
+    { order: "condition", title: "state", width: "18%", text: true, value: (row) => (row.alive ? trouble(row) || "ok" : "gone") },
+    { order: "regions", title: "regions", value: (row) => `${count(row.regions)}${row.waiting ? `, ${count(row.waiting)} not granted` : ""}` },
+    { order: "delivered_per_s", title: "delivered /s", width: "12%", value: (row) => rate(row.delivered_per_s) },
+    { order: "events_per_s", title: "published there /s", width: "12%", value: (row) => rate(row.events_per_s) },
+    { order: "held", title: "held frames", value: (row) => count(row.held) },
+    { order: "queued", title: "queued events", value: (row) => count(row.queued) },
+    { order: "heard_ms_ago", title: "heard ago", width: "10%", value: (row) => (row.heard_ms_ago === null ? "never" : span(row.heard_ms_ago)) },
   ]);
 
 export const laggingList = () =>
   new List("lagging", "reader", showSubscriber, { order: "behind", descending: true }, [
-    { order: "name", title: "reader", width: "30%" },
+    { order: "name", title: "reader", width: "24%" },
+    { order: "where", title: "where", width: "12%", text: true, value: (row) => row.where },
     { order: "behind", title: "events behind", value: (row) => count(row.behind) },
     { order: "behind_s", title: "time behind", value: (row) => (row.behind_s === null ? UNKNOWN : span(row.behind_s * 1000)) },
-    { order: "inbox", title: "in the gateway", value: (row) => count(row.inbox) },
+    { order: "inbox", title: "queued events", value: (row) => count(row.inbox) },
     { order: "held", title: "held frames", value: (row) => count(row.held) },
-    { order: "regions", title: "regions", value: (row) => `${count(row.regions)}${row.stuck_regions ? `, ${count(row.stuck_regions)} in trouble` : ""}` },
-  ], "No reader of this gateway is behind.");
+    { order: "regions", title: "regions", width: "16%", value: (row) => `${count(row.regions)}${row.stuck_regions ? `, ${count(row.stuck_regions)} stuck` : ""}${row.held_regions ? `, ${count(row.held_regions)} held` : ""}` },
+  ], "No game server and no reader of this gateway is behind.");
 
 const STILL_PX = 4;
 

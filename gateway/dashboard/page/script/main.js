@@ -22,7 +22,11 @@ let connection = { is: "connecting" };
 
 theme.start();
 theme.onTheme(() => newest && showCharts(newest, { redraw: true }));
-addEventListener("resize", () => newest && showCharts(newest, { redraw: true }));
+addEventListener("resize", () => {
+  if (!newest) return;
+  showCharts(newest, { redraw: true });
+  if (newest.network) showNetwork(newest.network);
+});
 document.addEventListener("gamecast-token-wanted", async () => {
   await askForToken("");
   state(newest);
@@ -124,7 +128,7 @@ function askForToken(why) {
 function planned({ plan, transition, leader }) {
   if (!plan) return "no plan yet: the first subscription or publish makes it";
   const way = transition ? `, on the way to ${transition.epoch}.${transition.version}` : "";
-  const led = leader.token ? "" : ", no leader";
+  const led = leader.where ? `, led by ${leader.where}` : leader.token ? "" : ", no leader";
   return `plan ${plan.epoch}.${plan.version}${way} · ${plan.ordering} order${led}`;
 }
 
@@ -135,8 +139,8 @@ function showTotals({ totals, alerts, alerts_total }) {
   const unknown = down ? `${counted(down, "node")} unknown${since(totals.silent_since_ms)}` : "";
   const rows = [
     [atLeast(rate(totals.events_per_s), totals.rates_unknown), `events a second${partly(totals.rates_unknown, unknown)}`],
-    [count(totals.regions), `regions, ${totals.stuck_regions ? `${count(totals.stuck_regions)} stuck` : `${count(totals.busy_regions)} busy`}`, totals.stuck_regions && "bad"],
-    [count(totals.subscribers_alive), `subscribers${gone(totals)}`],
+    [count(totals.regions), `regions, ${hurt(totals) || `${count(totals.busy_regions)} busy`}`, totals.stuck_regions && "bad"],
+    [count(totals.subscribers_alive), `subscribers${totals.held_subscribers ? `, ${count(totals.held_subscribers)} held` : ""}${gone(totals)}`, totals.held_subscribers && "bad"],
     [count(totals.nodes_answering), down ? `nodes, ${count(down)} down` : "nodes", down && "bad"],
     [count(totals.atoms), "atoms"],
     [String(totals.path_nodes), "nodes a path"],
@@ -159,6 +163,10 @@ function showTotals({ totals, alerts, alerts_total }) {
 function partly(regions, nodes) {
   if (!regions) return "";
   return `, ${nodes || `${counted(regions, "region")} unknown`}`;
+}
+
+function hurt({ stuck_regions: stuck, held_regions: held }) {
+  return [stuck && `${count(stuck)} stuck`, held && `${count(held)} held`].filter(Boolean).join(", ");
 }
 
 function gone({ subscribers: known, subscribers_alive: alive }) {

@@ -8,7 +8,7 @@ import { hintPath } from "./network.js";
 import { chosenName, showRegion } from "./region.js";
 import { onTheme } from "./theme.js";
 
-const CONDITIONS = [null, "behind", "stuck", null];
+const CONDITIONS = [null, "behind", "stuck", null, "held"];
 const BY = { events_per_s: { least: 0.1, unit: "events a second" }, behind: { least: 1, unit: "events on the way" } };
 const STEPS = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
 const field = byId("map-field");
@@ -101,12 +101,12 @@ function showLegend() {
 
 function summarize() {
   const number = (digit) => figures.states.split(digit).length - 1;
-  const [behind, stuck, unknown] = [number("1"), number("2"), number("3")];
-  const parts = [stuck && `${count(stuck)} stuck`, behind && `${count(behind)} behind`, unknown && `${count(unknown)} unknown`].filter(Boolean);
+  const [behind, stuck, unknown, waits] = [number("1"), number("2"), number("3"), number("4")];
+  const parts = [stuck && `${count(stuck)} stuck`, waits && `${count(waits)} held`, behind && `${count(behind)} behind`, unknown && `${count(unknown)} unknown`].filter(Boolean);
   const rest = figures.more_stuck ? `, ${count(figures.more_stuck)} of them stuck` : "";
   const more = figures.more ? ` … and ${count(figures.more)} more in the list${rest}` : "";
   say(byId("map-note"), `${counted(held.names.length, "region")}${parts.length ? `: ${parts.join(", ")}` : ""}${more}`);
-  byId("map-note").classList.toggle("bad", stuck + figures.more_stuck > 0);
+  byId("map-note").classList.toggle("bad", stuck + waits + figures.more_stuck > 0);
 }
 
 function described(index) {
@@ -114,7 +114,7 @@ function described(index) {
   const at = figures.places[figures.stuck_at[index] ?? 0];
   return {
     name: held.names[index],
-    state: trouble({ condition, stuck_at: at }) || (figures.states[index] === "3" ? "some figures are unknown" : ""),
+    state: (condition === "held" ? `held: ordered with what is stuck at ${at.join(", ")}` : trouble({ condition, stuck_at: at })) || (figures.states[index] === "3" ? "some figures are unknown" : ""),
     kind: condition ?? "",
     figures: `${rate(figures.events_per_s[index])} events/s, ${count(figures.behind[index])} on the way`,
     path: held.paths[held.path[index]],

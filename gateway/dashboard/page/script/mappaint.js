@@ -4,7 +4,7 @@ import { TITLE } from "./maplayout.js";
 import { colour, onTheme } from "./theme.js";
 
 export const HEATS = 7; // none, and six steps
-const [BEHIND, STUCK, UNKNOWN] = ["1", "2", "3"];
+const [BEHIND, STUCK, UNKNOWN, HELD] = ["1", "2", "3", "4"];
 const MARK_MIN = 8; // pixels of a marked cell among thousands, as long as few are marked: many would hide the others
 const MARKED_MAX = 0.02;
 const FONT = "system-ui, -apple-system, 'Segoe UI', 'Noto Sans', sans-serif";
@@ -33,7 +33,7 @@ export function paint(canvas, layout, { names, figures, states, bounds }) {
   context.clearRect(0, 0, canvas.width, canvas.height);
   const colours = { ...palette() };
   const classes = Array.from({ length: HEATS }, () => []);
-  const special = { [BEHIND]: [], [STUCK]: [], [UNKNOWN]: [] };
+  const special = { [BEHIND]: [], [STUCK]: [], [UNKNOWN]: [], [HELD]: [] };
   for (let index = 0; index < names.length; index++) {
     special[states[index]]?.push(index);
     if (states[index] !== STUCK && states[index] !== UNKNOWN) classes[heatOf(figures[index], bounds)].push(index);
@@ -43,10 +43,11 @@ export function paint(canvas, layout, { names, figures, states, bounds }) {
     context.fillStyle = colours.heats[heat];
     for (const index of indexes) context.fillRect(...pixels(index));
   });
-  const isFew = (special[BEHIND].length + special[STUCK].length) <= MARKED_MAX * names.length;
+  const isFew = (special[BEHIND].length + special[STUCK].length + special[HELD].length) <= MARKED_MAX * names.length;
   const marks = { context, ratio, colours, pixels, least: isFew ? MARK_MIN : 0 };
   special[UNKNOWN].forEach((index) => markUnknown(marks, index));
   special[BEHIND].forEach((index) => markBehind(marks, index));
+  special[HELD].forEach((index) => markHeld(marks, index));
   special[STUCK].forEach((index) => markStuck(marks, index));
   label(context, layout, ratio, { names, figures, states, bounds, colours });
 }
@@ -101,6 +102,18 @@ function markBehind({ context, ratio, colours, pixels, least }, index) {
   context.lineTo(x + width, y + side);
   context.lineTo(x + width - side, y);
   context.fill();
+}
+
+// The sign of a pause: its path is well, and some of its subscribers wait nevertheless.
+function markHeld({ context, ratio, colours, pixels, least }, index) {
+  const [x, y, width, height] = pixels(index, least);
+  outline(context, [x, y, width, height], Math.round((Math.min(width, height) >= 8 * ratio ? 2 : 1) * ratio), colours.bad);
+  const high = Math.min(13 * ratio, height * 0.6);
+  const wide = high / 3.2;
+  context.fillStyle = colours.badSoft;
+  context.fillRect(x + width - 4.2 * wide, y + 2 * ratio, 3.8 * wide, high + wide);
+  context.fillStyle = colours.bad;
+  for (const from of [3.6, 1.8]) context.fillRect(x + width - from * wide, y + 2 * ratio + wide / 2, wide, high);
 }
 
 function markUnknown({ context, ratio, colours, pixels }, index) {
@@ -158,7 +171,7 @@ function label(context, layout, ratio, { names, figures, states, bounds, colours
       const [left, top] = [(box.x + 6) * ratio, (box.y + 5) * ratio];
       const shown = panel.places ? names[index].slice(title.length + 1) : names[index];
       const lines = [[shown, 600]];
-      if (cell.height >= 38) lines.push([states[index] === STUCK ? "stuck" : rate(figures[index]), 400]);
+      if (cell.height >= 38) lines.push([{ [STUCK]: "stuck", [HELD]: `${rate(figures[index])} held` }[states[index]] ?? rate(figures[index]), 400]);
       lines.forEach(([text, weight], line) => {
         context.font = `${weight} ${11.5 * ratio}px ${FONT}`;
         const cut = shortened(context, text, room);

@@ -1,11 +1,15 @@
 // The sequencing network as a picture, and as tables for those who rather read, or cannot see, it.
-import { layout, Graph } from "../vendor/dagre.js";
 import { byId, draw, make, say, table } from "./dom.js";
 import { bytes, count, counted, rate, since, span, trouble, UNKNOWN } from "./format.js";
 
 const DRAWN_MAX = 36;
-const SCALE_MIN = 0.62;
+const SCALE_MIN = 0.85;
 const BOX = { width: 158, height: 74 };
+const APART = { x: 66, y: 36 }; // room for a link's label
+const EDGE = 18;
+const PLATE = { width: 62, height: 18 };
+const STEPS = 60;
+const BOW = 0.2;
 
 let newest = null;
 let chosen = [];
@@ -21,7 +25,7 @@ export function showNetwork(network) {
   const { totals } = network;
   const drawnOf = nodes.length < totals.nodes ? `${nodes.length} of ${counted(totals.nodes, "node")}` : counted(totals.nodes, "node");
   say(byId("network-note"), `${drawnOf}, ${counted(totals.links, "link")}, ${counted(totals.atoms, "atom")}${silent(totals)}`);
-  const key = JSON.stringify([nodes.map(({ name }) => name).sort(), links.map((link) => `${link.from}>${link.to}`).sort()]);
+  const key = JSON.stringify([roomFor(byId("graph")), nodes.map(({ name }) => name).sort(), links.map((link) => `${link.from}>${link.to}`).sort()]);
   if (key !== drawn.key) {
     drawn = { key, parts: arrange(nodes, links) };
     mark();
@@ -56,7 +60,9 @@ function trace() {
 
 function mark() {
   for (const parts of [drawn.parts?.nodes ?? [], drawn.parts?.links ?? []]) {
-    for (const [name, part] of parts) part.group.classList.toggle("onpath", marked.has(name));
+    for (const [name, part] of parts) {
+      for (const drawn of [part.group, part.label]) drawn?.classList.toggle("onpath", marked.has(name));
+    }
   }
 }
 
@@ -66,28 +72,24 @@ function arrange(nodes, links) {
     place.replaceChildren(make("p", { class: "empty" }, "No node is registered. `gamecast node --help` tells how to run one."));
     return { nodes: new Map(), links: new Map() };
   }
-  const graph = new Graph();
-  graph.setGraph({ rankdir: "LR", nodesep: 26, ranksep: 46, marginx: 20, marginy: 20 });
-  graph.setDefaultEdgeLabel(() => ({}));
-  nodes.map(({ name }) => name).sort(naturally).forEach((name) => graph.setNode(name, { ...BOX }));
-  links.forEach((link) => graph.setEdge(link.from, link.to, { width: 82, height: 16, labelpos: "c" }));
-  layout(graph);
-  const alone = nodes.filter(({ name }) => !links.some((link) => link.from === name || link.to === name));
-  if (alone.length > 1) spread(graph, alone.map(({ name }) => name).sort(naturally));
-  const { width, height } = extent(graph);
+  const { boxes, width, height } = standing(nodes.map(({ name }) => name).sort(naturally), roomFor(place));
   const parts = { nodes: new Map(), links: new Map() };
   const svg = draw("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": describe(nodes, links) });
-  for (const edge of graph.edges()) {
-    const part = drawLink(graph.edge(edge));
-    parts.links.set(`${edge.v}>${edge.w}`, part);
+  const labels = [];
+  for (const { from, to } of links) {
+    const points = way(boxes.get(from), boxes.get(to));
+    const at = boxes.get(from).y === boxes.get(to).y && points.length < STEPS ? above(points) : free(points, [...boxes.values()], labels);
+    labels.push(at);
+    const part = drawLink(points, at);
+    parts.links.set(`${from}>${to}`, part);
     svg.append(part.group);
   }
-  for (const name of graph.nodes()) {
-    const part = drawNode(name, graph.node(name));
+  for (const [name, at] of boxes) {
+    const part = drawNode(name, at);
     parts.nodes.set(name, part);
     svg.append(part.group);
   }
-  // As large as there is room, as small as can be read; what is larger then scrolls.
+  for (const { label } of parts.links.values()) svg.append(label); // above the boxes, where there is no room beside them
   svg.style.width = "100%";
   svg.style.maxWidth = `${width}px`;
   svg.style.minWidth = `${Math.round(width * SCALE_MIN)}px`;
@@ -97,33 +99,58 @@ function arrange(nodes, links) {
   return parts;
 }
 
-// Nodes without links come out of the layout as one tall column: better a grid below the rest.
-function spread(graph, names) {
-  const rest = graph.nodes().filter((name) => !names.includes(name)).map((name) => graph.node(name));
-  const top = rest.length ? Math.max(...rest.map(({ y }) => y)) + BOX.height + 30 : BOX.height / 2 + 20;
-  const columns = Math.max(3, Math.floor(byId("graph").clientWidth / (BOX.width + 26)) || 4);
-  if (rest.length) {
-    const shift = Math.min(...rest.map(({ y }) => y)) - BOX.height / 2 - 20;
-    rest.forEach((node) => { node.y -= shift; });
-    graph.edges().forEach((edge) => graph.edge(edge).points.forEach((point) => { point.y -= shift; }));
-    graph.edges().forEach((edge) => { graph.edge(edge).y -= shift; });
-    names.forEach((name, place) => Object.assign(graph.node(name), cell(place, columns, top - shift)));
-  } else {
-    names.forEach((name, place) => Object.assign(graph.node(name), cell(place, columns, top)));
-  }
+const roomFor = (place) => Math.max(1, Math.floor((place.clientWidth - 2 * EDGE + APART.x) / (BOX.width + APART.x)));
+
+// Rows of about as many nodes each, in natural order: a node stands where it stood, whatever the links are.
+function standing(names, room) {
+  const rows = Math.ceil(names.length / room);
+  const columns = Math.ceil(names.length / rows);
+  const at = (place) => ({
+    x: EDGE + BOX.width / 2 + (place % columns) * (BOX.width + APART.x),
+    y: EDGE + BOX.height / 2 + Math.floor(place / columns) * (BOX.height + APART.y),
+  });
+  return {
+    boxes: new Map(names.map((name, place) => [name, at(place)])),
+    width: 2 * EDGE + columns * (BOX.width + APART.x) - APART.x,
+    height: 2 * EDGE + rows * (BOX.height + APART.y) - APART.y,
+  };
 }
 
-const cell = (place, columns, top) => ({
-  x: 20 + BOX.width / 2 + (place % columns) * (BOX.width + 26),
-  y: top + Math.floor(place / columns) * (BOX.height + 22),
-});
+// From the edge of one box to that of another: straight to a neighbour, else in a bow around what stands between.
+function way(from, to) {
+  const [dx, dy] = [to.x - from.x, to.y - from.y];
+  const isNext = Math.abs(dx) < 1.5 * (BOX.width + APART.x) && Math.abs(dy) < 1.5 * (BOX.height + APART.y);
+  const bow = isNext ? 0 : BOW;
+  const middle = { x: (from.x + to.x) / 2 + dy * bow, y: (from.y + to.y) / 2 - dx * bow };
+  const points = Array.from({ length: STEPS + 1 }, (_, step) => {
+    const t = step / STEPS;
+    const [one, both, other] = [(1 - t) ** 2, 2 * t * (1 - t), t ** 2];
+    return { x: one * from.x + both * middle.x + other * to.x, y: one * from.y + both * middle.y + other * to.y };
+  });
+  const first = points.findIndex((point) => !covers(from, point, 0));
+  const last = points.findLastIndex((point) => !covers(to, point, 3));
+  return points.slice(Math.max(0, first - 1), Math.max(first + 1, last + 1));
+}
 
-function extent(graph) {
-  const all = graph.nodes().map((name) => graph.node(name));
-  return {
-    width: Math.ceil(Math.max(...all.map(({ x }) => x)) + BOX.width / 2 + 20),
-    height: Math.ceil(Math.max(...all.map(({ y }) => y)) + BOX.height / 2 + 20),
-  };
+const covers = (box, { x, y }, more) => Math.abs(x - box.x) < BOX.width / 2 + more && Math.abs(y - box.y) < BOX.height / 2 + more;
+
+// Between neighbours there is no room for a label on the line.
+function above(points) {
+  const { x, y } = points[Math.floor(points.length / 2)];
+  return { x, y: y - 13 };
+}
+
+// The point for a label: outside of boxes if it can be, and as far from other labels as there is room.
+function free(points, boxes, labels) {
+  const middle = (points.length - 1) / 2;
+  let best = null;
+  points.forEach((point, place) => {
+    const hidden = boxes.filter((box) => Math.abs(point.x - box.x) < BOX.width / 2 + PLATE.width / 2 && Math.abs(point.y - box.y) < BOX.height / 2 + PLATE.height / 2).length;
+    const near = labels.filter((other) => Math.abs(point.x - other.x) < PLATE.width && Math.abs(point.y - other.y) < PLATE.height + 2).length;
+    const cost = 4 * near + 3 * hidden + Math.abs(place - middle) / points.length;
+    if (!best || cost < best.cost) best = { cost, x: point.x, y: point.y };
+  });
+  return best;
 }
 
 function drawNode(name, { x, y }) {
@@ -141,21 +168,26 @@ function drawNode(name, { x, y }) {
   return part;
 }
 
+// How full a node's Redis is: of what it may hold, if there is a limit.
+function filled({ memory_bytes: used, memory_bytes_max: most }) {
+  return most && used !== null ? `${Math.round((100 * used) / most)}% full` : bytes(used);
+}
+
 function fillNode(part, node, nodes) {
   const busiest = Math.max(1, ...nodes.map(({ events_per_s }) => events_per_s));
   part.group.classList.toggle("down", node.condition === "stuck");
   part.group.classList.toggle("behind", node.condition === "behind");
   part.rate.setAttribute("class", node.answers ? "" : "bad");
   say(part.rate, node.answers ? `${rate(node.events_per_s)} /s` : "no answer");
-  say(part.more, node.answers ? `${counted(node.regions, "region")}, ${counted(node.atoms, "atom")}` : since(node.since_ms).trim() || UNKNOWN);
+  say(part.more, node.answers ? `${counted(node.regions, "region")}, ${filled(node)}` : since(node.since_ms).trim() || UNKNOWN);
   part.load.setAttribute("width", ((BOX.width - 24) * node.events_per_s) / busiest);
   say(part.title, node.answers
-    ? `${node.name} at ${node.where}: ${rate(node.events_per_s)} events a second; ingress of ${count(node.ingress_of)}, egress of ${counted(node.egress_of, "region")}${node.lacking ? `; it has lost ${counted(node.lacking, "region")}` : ""}`
+    ? `${node.name} at ${node.where}: ${rate(node.events_per_s)} events a second; ${counted(node.atoms, "atom")}, ingress of ${count(node.ingress_of)}, egress of ${counted(node.egress_of, "region")}${node.lacking ? `; it has lost ${counted(node.lacking, "region")}` : ""}`
     : `${node.name} at ${node.where}: ${node.trouble}`);
 }
 
-function drawLink({ points, x, y }) {
-  const path = points.map((point, place) => `${place ? "L" : "M"}${point.x} ${point.y}`).join(" ");
+function drawLink(points, { x, y }) {
+  const path = points.map((point, place) => `${place ? "L" : "M"}${point.x.toFixed(1)} ${point.y.toFixed(1)}`).join(" ");
   const [before, end] = points.slice(-2);
   const angle = (Math.atan2(end.y - before.y, end.x - before.x) * 180) / Math.PI;
   const part = {
@@ -164,8 +196,9 @@ function drawLink({ points, x, y }) {
     text: draw("text", { x, y: y + 4, "text-anchor": "middle", class: "soft" }),
   };
   const tip = draw("path", { class: "tip", d: "M0 0 L-9 -4.5 L-9 4.5 Z", transform: `translate(${end.x} ${end.y}) rotate(${angle})` });
-  const plate = draw("rect", { class: "plate", x: x - 39, y: y - 9, width: 78, height: 18, rx: 4 });
-  part.group = draw("g", {}, part.title, part.line, tip, plate, part.text);
+  const plate = draw("rect", { class: "plate", x: x - PLATE.width / 2, y: y - PLATE.height / 2, ...PLATE, rx: 4 });
+  part.group = draw("g", {}, part.title, part.line, tip);
+  part.label = draw("g", {}, plate, part.text);
   return part;
 }
 

@@ -1,11 +1,12 @@
 // One region or subscriber: what it is, who is there, and the region's events as they come.
-import { byId, make, say } from "./dom.js";
-import { count, counted, rate, span, trouble, UNKNOWN } from "./format.js";
+import { byId, draw, make, say } from "./dom.js";
+import { clock, count, counted, rate, span, trouble, UNKNOWN } from "./format.js";
 import { ask } from "./gate.js";
 import { Feed } from "./feed.js";
 import { markPath } from "./network.js";
 
 const NAMED_MAX = 6;
+const MINUTES = 60;
 let chosen = null; // { one, name }
 let feed = null;
 let parts = null;
@@ -17,6 +18,7 @@ export function showRegion(name) {
   parts = furnish("region", name, ["events/s", "on the way", "kept frames", "last number"]);
   const place = make("ol", { class: "feed", tabindex: "0", "aria-label": `Events of ${name}` });
   parts.body.append(
+    make("h3", {}, "The last hour"), (parts.hour = make("div", { class: "hour" })),
     make("h3", {}, "Path, ingress to egress"), (parts.way = make("ol", { class: "way" })),
     (parts.atomsTitle = make("h3")), (parts.atoms = make("ul", { class: "names" })),
     (parts.peopleTitle = make("h3")), (parts.people = make("ul", { class: "names" })),
@@ -28,7 +30,7 @@ export function showRegion(name) {
 
 export function showSubscriber(name) {
   choose("subscriber", name);
-  parts = furnish("subscriber", name, ["regions", "not granted", "last heard"]);
+  parts = furnish("subscriber", name, ["delivered/s", "held frames", "queued events", "last heard"]);
   parts.body.append((parts.peopleTitle = make("h3")), (parts.people = make("ul", { class: "names" })));
   refreshRegion();
 }
@@ -48,7 +50,6 @@ export async function refreshRegion() {
     return;
   }
   if (chosen.name !== name || chosen.one !== one) return;
-  if (one === "subscriber") say(parts.lost, "");
   if (one === "region") fillRegion(row);
   else fillSubscriber(row);
 }
@@ -80,19 +81,40 @@ function fillRegion(row) {
   say(parts.lost, row.condition ? `This region is ${trouble(row)}.` : "");
   fill([rate(row.events_per_s), count(row.behind), count(row.kept), last]);
   markPath(row.path);
+  fillHour(row.hour);
   relist(parts.way, row.path.flatMap((node, place) => (place ? [["arrow", "→"], ["", node]] : [["", node]])));
   say(parts.atomsTitle, row.atoms ? `${counted(row.atoms, "atom")}: ordered with` : "No atoms: what this region is ordered with ends at the same node");
   relist(parts.atoms, row.atoms_list.map((atom) => ["", `${named(atom.with)} (${atom.node})`]));
   say(parts.peopleTitle, counted(row.subscribers, "subscriber"));
-  relist(parts.people, row.subscribers_list.map(({ name, waiting }) => [waiting ? "waiting" : "", waiting ? `${name} (not granted yet)` : name]));
+  relist(parts.people, row.subscribers_list.map(({ name, waiting, held }) => [waiting || held ? "waiting" : "", waiting ? `${name} (not granted yet)` : held ? `${name} (held)` : name]));
 }
 
 function fillSubscriber(row) {
-  fill([count(row.regions), count(row.waiting), row.heard_ms_ago === null ? "never" : `${span(row.heard_ms_ago)} ago`]);
+  say(parts.lost, row.condition ? `${capital(trouble(row))}.` : "");
+  fill([rate(row.delivered_per_s), count(row.held), count(row.queued), row.heard_ms_ago === null ? "never" : `${span(row.heard_ms_ago)} ago`]);
   const more = row.regions > row.regions_list.length ? `, the first ${count(row.regions_list.length)}` : "";
   say(parts.peopleTitle, `${counted(row.regions, "region")}${more}`);
-  relist(parts.people, row.regions_list.map(({ name, waiting }) => [waiting ? "waiting" : "", waiting ? `${name} (not granted yet)` : name]));
+  relist(parts.people, row.regions_list.map(({ name, waiting, condition }) => [waiting || condition ? "waiting" : "", waiting ? `${name} (not granted yet)` : condition ? `${name} (${condition})` : name]));
 }
+
+// A bar a minute: events a second, and in red where events were on their way; unknown minutes are hatched.
+function fillHour({ at_ms: times, events_per_s: rates, behind }) {
+  const known = rates.filter((each) => each !== null);
+  if (!known.length) return void parts.hour.replaceChildren(make("p", { class: "note" }, "The first bar comes with the second minute."));
+  const most = Math.max(...known);
+  const late = Math.max(0, ...behind);
+  const said = `At most ${rate(most)} events/s; ${late ? `at most ${count(late)} on the way` : "none on the way at a full minute"}, since ${clock(times[0])}.`;
+  const svg = draw("svg", { viewBox: `0 0 ${MINUTES * 5} 40`, role: "img", "aria-label": said, preserveAspectRatio: "none" });
+  times.forEach((_, place) => {
+    const x = (MINUTES - times.length + place) * 5;
+    if (rates[place] === null) return void svg.append(draw("rect", { x, y: 0, width: 4, height: 40, fill: "url(#unknown-hatch)" }));
+    const high = most ? Math.max(1, (38 * rates[place]) / most) : 1;
+    return void svg.append(draw("rect", { x, y: 40 - high, width: 4, height: high, class: behind[place] ? "late" : "bar" }));
+  });
+  parts.hour.replaceChildren(svg, make("p", { class: "note" }, said));
+}
+
+const capital = (text) => text.charAt(0).toUpperCase() + text.slice(1);
 
 const named = (names) => (names.length > NAMED_MAX ? `${names.slice(0, NAMED_MAX).join(", ")} and ${names.length - NAMED_MAX} more` : names.join(", "));
 

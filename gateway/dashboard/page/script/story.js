@@ -3,6 +3,7 @@ import { byId, make, say } from "./dom.js";
 import { clock, count, counted } from "./format.js";
 
 const KINDS = { epoch: "epoch", plan: "plan", node: "node", leader: "leader", subscriber: "subscribers", gap: "gap", alert: "alert" };
+const NAMED_MAX = 3;
 let shownAlerts = "";
 let shownNotes = "";
 
@@ -12,14 +13,22 @@ export function showAlerts({ alerts, alerts_total: total, checks_fine: fine }) {
   if (key === shownAlerts) return;
   shownAlerts = key;
   const shown = boxesOf({ alerts, alerts_total: total }).boxes.map(({ level, subject, seen, advice }) =>
-    make("article", { class: `alert ${level}` },
-      make("h3", {}, `${level === "problem" ? "Problem" : "Warning"}: ${withoutLane(subject)}`),
-      make("p", {}, sentence(seen)),
-      advice ? make("p", { class: "do" }, make("b", {}, "Do: "), sentence(advice)) : null));
+    level === "problem"
+      ? make("article", { class: "alert problem" },
+          make("h3", {}, `Problem: ${withoutLane(subject)}`), make("p", {}, sentence(seen)), toDo(advice))
+      : make("details", { class: "alert" },
+          make("summary", {}, make("b", {}, `Warning: ${fewOf(withoutLane(subject))}`), ` ${seen}`), toDo(advice)));
   if (total > alerts.length) shown.push(make("p", { class: "note" }, `and ${count(total - alerts.length)} more: gamecast doctor lists all`));
   if (!shown.length) shown.push(make("p", { class: "fine" }, `All is well: ${counted(fine, "check")} found nothing.`));
   byId("alerts").replaceChildren(...shown);
   if (byId("alerts").scrollHeight > byId("alerts").clientHeight) byId("alerts").setAttribute("tabindex", "0");
+}
+
+const toDo = (advice) => (advice ? make("p", { class: "do" }, make("b", {}, "Do: "), sentence(advice)) : null);
+
+function fewOf(subjects) {
+  const names = subjects.split(", ");
+  return names.length > NAMED_MAX ? `${names[0]} and ${names.length - 1} more` : subjects;
 }
 
 export function showNotes(notes) {
