@@ -67,7 +67,7 @@ class Commands(click.Group):
         ``unlisted``: names that ``load`` refuses with a reason.
         """
         super().__init__(**attributes)
-        self._sections = sections
+        self.sections = sections
         self._lines = {name: line for lines in sections.values() for name, line in lines.items()}
         self._load = load
         self._moved = moved or {}
@@ -90,7 +90,7 @@ class Commands(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the names and their lines, section by section."""
         widest = max(map(len, self._lines))
-        for heading, lines in self._sections.items():
+        for heading, lines in self.sections.items():
             with formatter.section(heading):
                 formatter.write_dl([(f"{name:<{widest}}", line) for name, line in lines.items()])
 

@@ -1,4 +1,4 @@
-"""Print docs/commands.md: the help of `gamecast` and of each of its subcommands."""
+"""Print the pages of the commands: docs/commands.md, and with a name that of one command and all below it."""
 
 from __future__ import annotations
 
@@ -11,31 +11,44 @@ import click
 HEAD = """\
 # Commands
 
-The help of every command. This page is generated from the texts in `cli/`: `./dev docs` builds it.
+The help of every command, a page each. These pages are generated from the texts in `cli/`: `./dev docs` builds them.
 
 What commands end with is in [exit-statuses.md](exit-statuses.md).
 """
 WIDTH = 100
 
 
-def main() -> int:
-    """Print the page."""
+def main(*names: str) -> int:
+    """Print the page of a command, or that of all."""
     for name in [name for name in os.environ if name.startswith("GAMECAST")]:
         del os.environ[name]
     from cli.main import cli  # it reads the environment
 
+    top = click.Context(cli, None, "gamecast", **settings(cli))
+    below = {name: found for name in cli.list_commands(top) if (found := cli.get_command(top, name)) is not None}
+    if names:
+        [name] = names
+        print(f"# gamecast {name}\n")
+        for command, context in commands(below[name], name, top):
+            print(*([f"## {context.command_path}\n"] if context.parent is not top else []), sep="\n")
+            print(f"```text\n{help_of(command, context)}\n```\n")
+        return 0
     print(HEAD)
-    for command, context in commands(cli, "gamecast", None):
-        print(f"## {context.command_path}\n\n```text\n{help_of(command, context)}\n```\n")
+    for heading, lines in cli.sections.items():
+        print(f"## {heading}\n\n| command | |\n|---|---|")
+        print(*(f"| [gamecast {name}](commands/{name}.md) | {line} |" for name, line in lines.items()), "", sep="\n")
+    print(f"## gamecast\n\n```text\n{help_of(cli, top)}\n```")
     return 0
 
 
-def commands(
-    command: click.Command, name: str, parent: click.Context | None
-) -> Iterator[tuple[click.Command, click.Context]]:
+def settings(command: click.Command) -> dict[str, object]:
+    """Return the settings of a context as wide as a page."""
+    return {**command.context_settings, "max_content_width": WIDTH, "terminal_width": WIDTH}
+
+
+def commands(command: click.Command, name: str, parent: click.Context) -> Iterator[tuple[click.Command, click.Context]]:
     """Yield a command and all below it, each with its context, in the order of the help."""
-    settings = {**command.context_settings, "max_content_width": WIDTH, "terminal_width": WIDTH}
-    context = click.Context(command, parent, name, **settings)
+    context = click.Context(command, parent, name, **settings(command))
     yield command, context
     if isinstance(command, click.Group):
         for below in command.list_commands(context):
@@ -50,4 +63,4 @@ def help_of(command: click.Command, context: click.Context) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(*sys.argv[1:]))

@@ -9,6 +9,7 @@ Ends with 1 if a page is in no part of the site, a link leads nowhere, or the bu
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -24,14 +25,20 @@ from urllib.parse import unquote, urldefrag, urlsplit
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
+GLOSSARY = DOCS / "glossary.md"
 SITE = ROOT / "build" / "site"
 PAGES, HTML = SITE / "pages", SITE / "html"
 TREE = "tree"
 """The folder of the site with what is not in the folder of the pages."""
-LINK = re.compile(r"(\]\()([^)\s]+)(\))")
+LINK = re.compile(r"(?:\[([^\]\[]*)\]|(?<=\]))\(([^)\s]+)\)")
+"""Its text, if that is no picture, and where it leads."""
+HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
+TERM = re.compile(r"^\| ([^|]+) \| ([^|]+) \|", re.MULTILINE)
 LANGUAGES = {".py": "python", ".js": "js", ".mjs": "js", ".lua": "lua", ".yaml": "yaml", ".toml": "toml", ".sh": "sh"}
 GENERATED = "api", "commands", "messages", "metrics", "states", "tables"
 """The pages that scripts of this folder print: they are written when the site is built, and git has none of them."""
+COMMANDS = "commands"
+"""The folder with a page for each command, which are written too."""
 PICTURES = {".gif", ".png", ".svg", ".html", ".json"}
 """And pages and data that are there to be opened as they are."""
 EXCLUDED = "---\nsearch:\n  exclude: true\n---\n\n"
@@ -64,12 +71,18 @@ def gather() -> None:
     shutil.copy(DOCS / "zensical.toml", SITE)
     for name in GENERATED:
         (DOCS / f"{name}.md").write_text(printed(name), encoding="utf-8")
+    (DOCS / COMMANDS).mkdir(exist_ok=True)
+    for name in re.findall(rf"\({COMMANDS}/([\w-]+)\.md\)", (DOCS / "commands.md").read_text(encoding="utf-8")):
+        (DOCS / COMMANDS / f"{name}.md").write_text(printed("commands", name), encoding="utf-8")
     for path in DOCS.rglob("*"):
         if path.suffix in PICTURES:
             copy(path, path.relative_to(DOCS).as_posix())
     waiting = sorted(DOCS.glob("*.md"))
     known = {path: path.name for path in waiting}
     absent = known.keys() - {DOCS / name for name in in_navigation()}
+    for path in sorted((DOCS / COMMANDS).glob("*.md")):
+        known[path] = f"{COMMANDS}/{path.name}"
+        waiting.append(path)
     if absent:
         raise Broken(f"docs/zensical.toml lacks {', '.join(sorted(path.name for path in absent))}")
     while waiting:
@@ -123,26 +136,56 @@ def page(path: Path, known: dict[Path, str]) -> tuple[str, list[Path]]:
     folder = path if path.is_dir() else path.parent
 
     def moved(match: re.Match[str]) -> str:
+        said = "" if match[1] is None else f"[{titled(match[1], match[2], folder)}]"
         target, anchor = urldefrag(match[2])
         if not target or urlsplit(match[2]).scheme:
             return match[0]
         there = Path(normpath(folder / unquote(target)))
         here = PurePosixPath(known[path]).parent.as_posix()
         if there.is_relative_to(DOCS) and there.suffix in PICTURES:
-            return match[1] + relpath(there.relative_to(DOCS), here) + match[3]
+            return f"{said}({relpath(there.relative_to(DOCS), here)})"
         if not there.exists():
             raise Broken(f"{name}: there is no {match[2]}")
         if there not in known:
             known[there] = f"{TREE}/{there.relative_to(ROOT).as_posix()}" + ("" if there.suffix == ".md" else ".md")
             linked.append(there)
-        return match[1] + relpath(known[there], here) + (f"#{anchor}" if anchor else "") + match[3]
+        return f"{said}({relpath(known[there], here)}{f'#{anchor}' if anchor else ''})"
 
-    return outside_code(text, moved), linked
+    text = outside_code(text, moved)
+    return (TERM.sub(with_anchor, text) if path == GLOSSARY else text), linked
 
 
-def outside_code(text: str, moved: Any) -> str:
-    """Apply the change of links to what is no block of code."""
+def titled(said: str, target: str, folder: Path) -> str:
+    """Return what a link says: where it names a page by its file, the title of the page, or of the part of it."""
+    place, anchor = urldefrag(target)
+    there = Path(normpath(folder / unquote(place)))
+    if said != there.name or there.suffix != ".md" or not there.is_file():
+        return said
+    headings = HEADING.findall(outside_code(there.read_text(encoding="utf-8"), str, keep=False))
+    found = next((each for each in headings if anchor and anchor_of(each) == anchor), headings[0])
+    return re.sub(r"\[([^\]]*)\]\([^)]*\)|`", r"\1", found)
+
+
+def anchor_of(heading: str) -> str:
+    """Return the anchor of a heading, as the generator makes it."""
+    plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).lower()
+    return re.sub(r"[\s-]+", "-", re.sub(r"[^\w\s-]", "", plain)).strip("-")
+
+
+def with_anchor(match: re.Match[str]) -> str:
+    """Return a row of the glossary with a place to link to."""
+    return (
+        match[0]
+        if match[1] in ("term", "---")
+        else f'| <span id="{anchor_of(match[1])}">{match[1]}</span> | {match[2]} |'
+    )
+
+
+def outside_code(text: str, moved: Any, *, keep: bool = True) -> str:
+    """Apply the change of links to what is no block of code; ``keep`` the blocks."""
     parts = re.split(r"(^ *```.*?^ *```\w*$)", text, flags=re.MULTILINE | re.DOTALL)
+    if not keep:
+        return "".join(parts[::2])
     return "".join(part if place % 2 else LINK.sub(moved, part) for place, part in enumerate(parts))
 
 
@@ -167,6 +210,30 @@ def build() -> None:
     done = subprocess.run(command, cwd=SITE, capture_output=True, text=True, check=False, env=plain)
     if done.returncode != 0:
         raise Broken(done.stdout + done.stderr)
+    index = HTML / "search.json"
+    found = json.loads(index.read_text(encoding="utf-8"))
+    found["items"] = [*terms(), *found["items"]]
+    index.write_text(json.dumps(found, ensure_ascii=False), encoding="utf-8")
+
+
+def terms() -> Iterator[dict[str, Any]]:
+    """Yield the terms of the glossary for the search: who looks for a word of ours finds what it means first.
+
+    The search goes by how often a word stands in how short a text, so the term is said again behind its meaning.
+    """
+    for names, meaning in TERM.findall(GLOSSARY.read_text(encoding="utf-8")):
+        if names in ("term", "---"):
+            continue
+        text = re.sub(r"\[([^\]]*)\]\([^)]*\)|`", r"\1", meaning)
+        for term in names.split(", "):
+            yield {
+                "location": f"glossary.html#{anchor_of(names)}",
+                "level": 1,
+                "title": term,
+                "text": f"{term}: {text} Glossary: {term}, {term}.",
+                "path": ["Glossary"],
+                "tags": [],
+            }
 
 
 class Anchors(HTMLParser):

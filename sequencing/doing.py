@@ -1,4 +1,4 @@
-"""What a connection reports of itself with its heartbeats, for whoever watches the network."""
+"""What a connection reports of itself with its heartbeats, for those who watch the network."""
 
 from __future__ import annotations
 

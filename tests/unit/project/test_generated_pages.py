@@ -26,7 +26,7 @@ def printed(name: str, *options: str) -> str:
         ("states", "stateDiagram"),
         ("tables", "### `deliveries`"),
         ("messages", "## Codes of errors"),
-        ("commands", "## gamecast plan"),
+        ("commands", "| [gamecast plan](commands/plan.md) | Plan a sequencing network"),
         ("metrics", "gamecast_node_up"),
     ],
 )
@@ -34,6 +34,14 @@ def test_a_page_is_printed(name: str, part: str) -> None:
     page = printed(name)
     assert page.startswith("# ")
     assert part in page
+
+
+def test_a_command_has_a_page_with_all_below_it() -> None:
+    page = printed("commands", "plan")
+    assert page.startswith("# gamecast plan\n")
+    assert re.findall(r"^## (.*)$", page, re.MULTILINE) == [
+        f"gamecast plan {name}" for name in ("check", "improve", "places", "size")
+    ]
 
 
 def test_the_types_of_messages_are_what_their_script_prints() -> None:

@@ -45,6 +45,25 @@ def test_links_out_of_the_folder_lead_to_pages_of_their_own(site: ModuleType) ->
     assert linked == []
 
 
+def test_a_link_that_is_named_like_a_file_says_the_title_of_what_it_leads_to(site: ModuleType) -> None:
+    docs = ROOT / "docs"
+    assert site.titled("keys.md", "keys.md", docs) == (docs / "keys.md").read_text().splitlines()[0].removeprefix("# ")
+    assert site.titled("start.md", "start.md#a-gap", docs) == "A gap"
+    assert site.titled("the gaps", "start.md#a-gap", docs) == "the gaps"
+    assert site.anchor_of("What has to be ordered (`sequencing/overlaps.py`)") == (
+        "what-has-to-be-ordered-sequencingoverlapspy"
+    )
+
+
+def test_the_search_has_the_terms_of_the_glossary_with_places_to_go_to(site: ModuleType) -> None:
+    found = {each["title"]: each for each in site.terms()}
+    assert found["gap"]["text"].startswith("gap: Events that can no longer be delivered")
+    assert found["node"]["location"] == found["sequencing node"]["location"] == "glossary.html#sequencing-node-node"
+    text, _ = site.page(site.GLOSSARY, {site.GLOSSARY: "glossary.md", **dict.fromkeys([*site.DOCS.glob("*.md")], "x")})
+    for each in found.values():
+        assert f'<span id="{each["location"].partition("#")[2]}">' in text
+
+
 def test_a_link_of_a_page_that_leads_nowhere_stops_the_build(
     site: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
