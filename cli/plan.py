@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.progress import Progress as ProgressBar
 from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
 
+from adapters.wording import counted
 from cli.commands import Group
 from cli.outfiles import writing
 from cli.plan_running import Wanted, apply_reviewed, plan_running
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
 Capacity = float | Literal["receiver"] | None
 
+CAPACITY_LEAST = 1e-9
 NODES_DEFAULT = 3
 FRONTIER_NODES_DEFAULT = 64
 SECONDS_DEFAULT = 5.0
@@ -44,6 +46,8 @@ MADE_NOW = ""
 WORLD = "world:"
 ORDERINGS = get_args(Ordering)
 OBJECTIVES = "mean", "p95", "max", "stretch", "balance"
+FILES = ".csv", ".txt", ".gz"
+"""What names end in that are files although there is none of this name."""
 PLANS = ".json", ""
 """What the names of files end in that get a plan; all others get a picture."""
 
@@ -99,7 +103,7 @@ def _capacity(_: click.Context, __: click.Parameter, value: str | None) -> Capac
         events_per_s = float(value)
     except ValueError:
         events_per_s = 0.0
-    if not 0 < events_per_s < math.inf:
+    if not CAPACITY_LEAST <= events_per_s < math.inf:
         raise click.BadParameter(f"{value!r} is neither a number of events/s above 0 nor 'receiver'")
     return events_per_s
 
@@ -126,7 +130,9 @@ def _nodes(_: click.Context, __: click.Parameter, values: Sequence[str]) -> Node
             count = int(value)
             if not 1 <= count <= 10_000:
                 raise click.BadParameter(f"{value} is not a number of nodes from 1 to 10,000")
-        elif Path(value).is_file() or "/" in value or "." in value:
+        elif Path(value).is_file() or "/" in value or value.endswith(FILES):
+            if hosts is not None:
+                raise click.BadParameter(f"{value}: the hosts are those of {hosts} already")
             hosts = Path(value)
         else:
             names += [check_node_name(name) for name in value.split(",")]
@@ -244,8 +250,7 @@ def plan() -> None:
     multiple=True,
     metavar="N|NAMES",
     callback=_nodes,
-    help="Plan for so many nodes at most, n1, n2, …, or for these: fra,tok.  [default: with --capacity as many as it "
-    "takes, else 3]",
+    help="Plan for so many nodes at most, n1, n2, …, or for these: fra,tok.  [default: as many as it takes]",
 )
 @_capacities
 @_rates
@@ -268,7 +273,8 @@ def size(
 ) -> None:
     """Say how many nodes a world needs, and plan them.
 
-    MEMBERSHIP: see `gamecast plan`. Without --capacity, the load is spread as far as it is worth longer paths.
+    MEMBERSHIP: see `gamecast plan`. Without --capacity, a node is taken to carry 5,000 events/s; with --nodes, the load
+    is spread as far as it is worth longer paths.
 
     Exit status: 0 if the plan satisfies the conditions C1 to C4 and keeps --capacity, 1 if not, 2 for malformed or
     empty input.
@@ -279,7 +285,7 @@ def size(
     """
     from placement.planner import make_plan_and_report
     from placement.planning.picture import draw_plan
-    from placement.planning.sizing import sized
+    from placement.planning.sizing import ASSUMED_CAPACITY, sized
 
     if nodes.hosts is not None:
         raise UsageError(f"--nodes {nodes.hosts}: hosts need a topology, see `gamecast plan places`")
@@ -287,9 +293,12 @@ def size(
         watch = Stopwatch(show)
         world = _read(membership, watch, advance, order=ordering, rates=rates, skip_bad=skip_bad)
         with watch.stage("plan", "planning"):
-            if capacity is not None and not nodes.is_given:
-                found = sized(world.reckoned, ordering=world.ordering, rates=world.rates, capacity=capacity)
-                made, choice, why = found.plan, found.report, (found.why, *found.report.why)
+            if not nodes.is_given:
+                limit = capacity or ASSUMED_CAPACITY
+                found = sized(world.reckoned, ordering=world.ordering, rates=world.rates, capacity=limit)
+                assumed = f"That a node carries {ASSUMED_CAPACITY:,.0f} events/s is assumed (--capacity)."
+                made, choice = found.plan, found.report
+                why = (found.why, *([assumed] if capacity is None else []), *found.report.why)
             else:
                 made, choice = make_plan_and_report(
                     world.reckoned,
@@ -299,10 +308,10 @@ def size(
                     capacity=capacity,
                 )
                 why = choice.why
-        if not world.rates:
-            why = (*why, "No rates were given: 1 event/s for each region is a guess (--rates).")
+        why = (*why, *world.notes)
         chosen = {"arrangement": choice.arrangement, "optimal": choice.optimal, "why": why}
-        shown = _Shown(world, made, watch, why, chosen, choice.overload if capacity is not None else 0.0)
+        is_limited = capacity is not None or not nodes.is_given
+        shown = _Shown(world, made, watch, why, chosen, choice.overload if is_limited else 0.0)
         shown.write(out, {}, draw_plan)
     shown.tell(context, out, as_json=as_json)
 
@@ -390,7 +399,8 @@ def places(
             else:
                 wanted = nodes.called() if nodes.is_given else None
                 placed = task.best(names=wanted, effort=EFFORTS[EFFORT], never_worse=never_worse, show=show)
-        why = (*network.notes, *((compared.why,) if compared is not None else ()), *placed.why())
+        answer, *reasons = placed.why()
+        why = (*((compared.why,) if compared is not None else ()), answer, *network.notes, *reasons, *world.notes)
         chosen: dict[str, Any] = {"arrangement": "placed", "optimal": False, "why": why, "placement": placed.as_dict()}
         if compared is not None:
             chosen["frontier"] = compared.as_dict()
@@ -439,13 +449,18 @@ def check(
     Example:
       gamecast plan check plan.json members.csv --rates rates.csv --capacity 2000
     """
+    from placement.rooted import TOLERANCE
+    from sequencing.conditions import violations
+
     with _progress() as (show, advance):
         watch = Stopwatch(show)
         made, host_of = _plan_of(file)
         order = Order(ordering.ordering or made.ordering, ordering.overlaps)
         world = _read(membership, watch, advance, order=order, rates=rates)
-        made = replace(made, ordering=world.ordering)
-        why: tuple[str, ...] = ()
+        at_one_end = {atom.id for atom in made.atoms if len({made.egresses.get(each) for each in atom.regions}) == 1}
+        atoms = tuple(atom for atom in made.atoms if atom.id not in at_one_end)
+        made = replace(made, ordering=world.ordering, atoms=atoms)
+        why: tuple[str, ...] = world.notes
         chosen: dict[str, Any] = {"why": why}
         if lacking := [region for region in world.asked.regions if region not in made.paths]:
             raise InvalidInput(f"{file}: region {lacking[0]!r} of {_shown(membership)} is not in the plan")
@@ -454,15 +469,19 @@ def check(
                 network = _topology(topology)
                 task = world.task(network, hosts, capacity)
             placed = task.of_plan(made, host_of)
-            why = (*network.notes, *placed.why())
+            why = (*network.notes, *placed.why()[1:], *world.notes)
             chosen = {"why": why, "placement": placed.as_dict()}
         figures = world.figures(made, {})
         busiest = max(figures.load_of_node.values(), default=0.0)
         limit = figures.busiest_receiver if capacity == "receiver" else capacity
-        overload = max(0.0, busiest - limit) if limit is not None else 0.0
+        overload = busiest - limit if limit is not None and busiest > limit * (1 + TOLERANCE) else 0.0
         if overload:
-            why = (*why, f"The busiest node carries {busiest:,.6g} events/s, more than the {limit:,.6g} that it may.")
-            chosen["why"] = why
+            said = f"The busiest node carries {busiest:,.6g} events/s, more than the {limit:,.6g} that it may."
+            chosen["why"] = why = (said, *why)
+        else:
+            said = "Sound, and no node carries more than it may." if limit is not None else "Sound."
+            broken = violations(made, world.reckoned)
+            chosen["why"] = why = ("Not sound: see below." if broken else said, *why)
         shown = _Shown(world, made, watch, why, chosen, overload)
     shown.tell(context, (), as_json=as_json)
 
@@ -574,6 +593,8 @@ class _World:
     rates: Mapping[str, float]
     ordering: Ordering
     overlaps: int
+    notes: tuple[str, ...] = ()
+    """What a person should know of the rates."""
 
     def task(
         self,
@@ -631,6 +652,9 @@ def _read(
                 what = "all rows are malformed" if source.skipped.count else "there are no rows"
                 raise InvalidInput(f"{_shown(membership)}: {what}, so there is nothing to plan")
         rate_of |= _rates_of(rates)
+        notes = tuple(_about_rates(rate_of, source.membership.regions))
+        if not any(rate_of.get(region, 1.0) for region in source.membership.regions):
+            rate_of = {}
         asked = reckoned = source.membership
         if order.overlaps is not None:
             pairs = grid_overlaps(asked.regions) if order.overlaps == "grid" else read_overlaps(Path(order.overlaps))
@@ -638,7 +662,20 @@ def _read(
             reckoned = Membership.of(observers(asked.regions_of, pairs, ordering), asked.regions)
     with watch.stage("overlaps", "counting overlaps"):
         overlaps = count_double_overlaps(source.membership)
-    return _World(source, asked, reckoned, rate_of, ordering, overlaps)
+    return _World(source, asked, reckoned, rate_of, ordering, overlaps, notes)
+
+
+def _about_rates(rates: Mapping[str, float], regions: Sequence[str]) -> Iterator[str]:
+    known = set(rates).intersection(regions)
+    if not known:
+        yield "No rates were given: 1 event/s for each region is a guess (--rates)."
+    elif not any(rates.get(region, 1.0) for region in regions):
+        yield "All rates are 0, so each region counts as 1 event/s."
+    elif len(known) < len(regions):
+        yield f"{len(regions) - len(known):,} of {len(regions):,} regions have no rate: 1 event/s each is a guess."
+    if strange := sorted(set(rates).difference(regions)):
+        left = counted(len(strange), "region")
+        yield f"The rates of {left} that nobody has are left out, such as that of {strange[0]!r}."
 
 
 class _Shown:
@@ -722,7 +759,7 @@ def _topology(text: str) -> Topology:
     from placement.topologies.reading import read_topology
 
     file, rtt, weight = text, False, None
-    while not Path(file).exists():
+    while file and not Path(file).exists():
         name, colon, option = file.rpartition(":")
         if option == "rtt":
             rtt = True
@@ -733,6 +770,8 @@ def _topology(text: str) -> Topology:
         else:
             break
         file = name
+    if not Path(file).is_file():
+        raise UsageError(f"{text}: there is no such file")
     return read_topology(Path(file), rtt=rtt, weight=weight)
 
 
@@ -741,7 +780,9 @@ def _plan_of(file: Path) -> tuple[Plan, dict[str, str]]:
     try:
         document = orjson.loads(file.read_bytes())
         made = Plan.from_document(document)
-        host_of = {node: str(entry["host"]) for node, entry in document["nodes"].items() if "host" in entry}
+        host_of = {node: entry["host"] for node, entry in document["nodes"].items() if "host" in entry}
+        if wrong := [node for node, host in host_of.items() if not isinstance(host, str)]:
+            raise PlanError(f"the host of node {wrong[0]} is no name")
     except OSError as error:
         raise UsageError(f"cannot read the plan: {error}") from error
     except (ValueError, TypeError, AttributeError, KeyError, PlanError) as error:

@@ -126,7 +126,7 @@ def _why_uneven(world: World, tried: Sequence[Candidate], best: Candidate) -> It
     mean = float(best.loads.sum()) / world.nodes
     if not mean or best.peak < UNEVEN * mean * (1 - TOLERANCE):
         return
-    busy = f"The busiest node carries {best.peak:,.6g} events/s, {best.peak / mean:.2g} times the mean of {world.nodes}"
+    busy = f"The busiest node carries {best.peak:,.6g} events/s, {best.peak / mean:,.1f} times the mean of all nodes"
     other = min(tried, key=lambda candidate: (candidate.peak, candidate.value))
     if other.peak > best.peak * (1 - RELIEF_MIN):
         yield f"{busy}: no arrangement that was tried relieves it."

@@ -18,6 +18,7 @@ others, and ratios with a direct delay of 0.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -121,6 +122,12 @@ class Distances:
         return summed
 
     @cached_property
+    def having(self) -> tuple[IntArray, IntArray]:
+        """The rows and regions of the workload that belong together."""
+        row, region = np.nonzero(self.workload.members)
+        return row, region
+
+    @cached_property
     def direct(self) -> FloatArray:
         """places × places: from a machine at the row's to another one at the column's."""
         between: FloatArray = self.up[:, self.places]
@@ -132,12 +139,21 @@ class Distances:
         return self.by_place(self.workload.rates)
 
     @cached_property
-    def received_direct_ms(self) -> FloatArray:
-        """For each destination, the direct delays of what it receives from others, summed over events/s."""
-        work, place_of = self.workload, self.place_of
+    def members_at(self) -> FloatArray:
+        """places × regions: how many subscribers there have the region."""
+        return self.by_place(self.workload.members * self.workload.counts[:, None])
+
+    @cached_property
+    def heard_direct_ms(self) -> FloatArray:
+        """For each destination, the direct delays of what it receives, its own included, summed over events/s."""
         to_place = self.published.T @ self.direct  # regions × places
-        heard: FloatArray = (work.members * to_place[:, place_of].T).sum(axis=1)
-        return heard - work.own * self.direct[place_of, place_of]
+        heard: FloatArray = (self.workload.members * to_place[:, self.place_of].T).sum(axis=1)
+        return heard
+
+    @cached_property
+    def received_direct_ms(self) -> FloatArray:
+        """The same of what it receives from others."""
+        return self.heard_direct_ms - self.workload.own * self.direct[self.place_of, self.place_of]
 
     @cached_property
     def received_rates(self) -> FloatArray:
@@ -157,47 +173,57 @@ class Distances:
 
 
 def figures(distances: Distances, routes: Routes) -> Figures:
-    """Return the figures of routes; see the module for what is left out."""
-    work, direct, counts = distances.workload, distances.direct, distances.workload.counts
-    subscribers = len(work.names)
-    sequenced, ratios, ratio_rates = np.zeros(subscribers), np.zeros(subscribers), np.zeros(subscribers)
-    own_at = distances.by_place(work.inside)
+    """Return the figures of routes; see the module for what is left out.
+
+    Regions with one route are one: what takes time is the pairs of places, once for each route that there is.
+    """
+    work, direct, place = distances.workload, distances.direct, distances.place_of
+    own_at, members_at = distances.by_place(work.inside), distances.members_at
+    is_apart = direct > 0
+    inverse = np.where(is_apart, 1.0 / np.where(is_apart, direct, 1.0), 0.0)
+    ratio_to, apart_to = np.zeros((2, len(work.regions), len(distances.places)))
     delays: list[FloatArray] = []
     rates: list[FloatArray] = []
-    for region in range(len(work.regions)):
-        there = np.flatnonzero(work.members[:, region])
-        if not len(there):
-            continue
-        # What differs between subscribers at one place is only which events are their own.
-        places, place = np.unique(distances.place_of[there], return_inverse=True)
-        rate, own = distances.published[places, region], work.rates[there, region] / counts[there]
-        taken = (
-            distances.up[places, routes.ingress[region]][:, None]
-            + routes.within_ms[region]
-            + distances.down[places, routes.egress[region]][None, :]
-        )
-        here = taken[place, place]
-        sequenced[there] += (rate @ taken)[place] - own * here
-        straight = direct[np.ix_(places, places)]
-        is_apart = straight > 0
-        ratio = np.where(is_apart, taken / np.where(is_apart, straight, 1.0), 0.0)
-        ratios[there] += (rate @ ratio)[place] - own * ratio[place, place]
-        ratio_rates[there] += (rate @ is_apart)[place] - own * is_apart[place, place]
-        weight = np.outer(rate, np.bincount(place, counts[there]))
-        weight[np.diag_indices_from(weight)] -= own_at[places, region]
-        heard = weight > SAME * rate.sum()
+    for ingress, egress, within_ms, regions in _alike(routes):
+        published = distances.published[:, regions]
+        taken = distances.up[:, ingress][:, None] + within_ms + distances.down[:, egress][None, :]
+        ratio_to[regions] = published.T @ (taken * inverse)
+        apart_to[regions] = published.T @ is_apart
+        weight = published @ members_at[:, regions].T
+        weight[np.diag_indices_from(weight)] -= own_at[:, regions].sum(axis=1)
+        heard = weight > SAME * published.sum(axis=1)[:, None]
         delays.append(taken[heard])
         rates.append(weight[heard])
+    # What a subscriber receives in a region, without what it publishes there itself.
+    row, region = distances.having
+    at, own = place[row], work.rates[row, region] / work.counts[row]
+    up, down = distances.up[at, routes.ingress[region]], distances.down[at, routes.egress[region]]
+    entering = (distances.published * distances.up[:, routes.ingress]).sum(axis=0)
+    inside = routes.within_ms[region] + down
+    own_ratio = (up + inside) * inverse[at, at]
+
+    def summed(of_each: FloatArray) -> FloatArray:
+        found: FloatArray = np.bincount(row, of_each, len(work.names)).astype(float)
+        return found
+
+    sequenced = summed(entering[region] + work.region_rates[region] * inside - own * (up + inside))
+    ratios = summed(ratio_to[region, at] - own * own_ratio)
+    ratio_rates = summed(apart_to[region, at] - own * is_apart[at, at])
     with np.errstate(divide="ignore", invalid="ignore"):
-        straight = distances.received_direct_ms
-        stretch = np.where(straight > _least(straight), sequenced / straight, np.nan)
-        mean_ratio = np.where(ratio_rates > _least(ratio_rates), ratios / ratio_rates, np.nan)
-    return Figures(stretch, mean_ratio, *_summary(delays, rates), counts)
+        straight, all_heard = distances.received_direct_ms, distances.heard_direct_ms
+        stretch = np.where(straight > SAME * all_heard, sequenced / straight, np.nan)
+        mean_ratio = np.where(ratio_rates > SAME * work.received, ratios / ratio_rates, np.nan)
+    return Figures(stretch, mean_ratio, *_summary(delays, rates), work.counts)
 
 
-def _least(sums: FloatArray) -> float:
-    """Return what is no more than the rounding of these sums."""
-    return SAME * float(sums.max(initial=0.0))
+def _alike(routes: Routes) -> Iterator[tuple[int, int, float, IntArray]]:
+    """Yield each route that some region has, with its regions."""
+    of: dict[tuple[int, int, float], list[int]] = {}
+    ways = zip(routes.ingress.tolist(), routes.egress.tolist(), routes.within_ms.tolist(), strict=True)
+    for region, way in enumerate(ways):
+        of.setdefault(way, []).append(region)
+    for (ingress, egress, within_ms), regions in of.items():
+        yield ingress, egress, within_ms, np.array(regions, np.int64)
 
 
 def _summary(delays: list[FloatArray], rates: list[FloatArray]) -> tuple[float, float, float]:

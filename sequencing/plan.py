@@ -286,8 +286,12 @@ class Plan:
         """Read parsed JSON, checking its shape; raises `PlanError` saying what is wrong."""
         try:
             return cls._of(document, _read_regions(document["regions"]), _read_atoms(document["atoms"]))
-        except (KeyError, TypeError, ValueError, AttributeError, UsageError) as error:
-            raise PlanError(f"this is not a gamecast plan: {error!r}") from error
+        except UsageError as error:
+            raise PlanError(f"this is not a gamecast plan: {error}") from error
+        except KeyError as error:
+            raise PlanError(f"this is not a gamecast plan: it lacks {error}") from error
+        except (TypeError, ValueError, AttributeError) as error:
+            raise PlanError(f"this is not a gamecast plan: a part of it has another form ({error})") from error
 
     @classmethod
     def _of(cls, head: Any, regions: _Regions, atoms: tuple[Atom, ...]) -> Plan:

@@ -342,7 +342,7 @@ EPOCHS = Table(
         _number("version", "the plan's number within the epoch: it changed in place"),
         _time("began_at_ns", "when the recorder heard of it"),
         _text("reason", "`first`: what was in force; `in place`: no new epoch; `rearranged`: a new epoch"),
-        _text("plan", "the plan, JSON as `gamecast plan --out` writes it"),
+        _text("plan", "the plan, JSON as `gamecast plan size --out` writes it"),
     ),
 )
 

@@ -103,6 +103,7 @@ class PlanOnHosts:
             "hosts": dict(self.host_of),
             "mean_ms": self.figures.mean_ms,
             "p95_ms": self.figures.p95_ms,
+            "max_ms": self.figures.max_ms,
             "direct_ms": self.direct_ms,
             "lower_bound_ms": self.bound_ms,
             "above_lower_bound": self.gap,
@@ -317,7 +318,9 @@ class Task:
         """
         used = sorted({node for path in plan.paths.values() for node in path})
         if lacking := [node for node in used if node not in host_of]:
-            raise UsageError(f"the plan says of node {lacking[0]} no host: only one made with a topology has delays")
+            raise UsageError(
+                f'node {lacking[0]} has no "host" in the plan: add one to its entry in "nodes", or plan with a topology'
+            )
         hosts = tuple(_numbers([host_of[node] for node in used], self.distances.topology).tolist())
         place = {node: number for number, node in enumerate(used)}
         ways = tuple(tuple(place[node] for node in plan.paths[region]) for region in self.distances.workload.regions)

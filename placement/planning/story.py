@@ -38,6 +38,9 @@ def _story(
     written: Sequence[Path],
 ) -> Iterator[RenderableType]:
     plan, lengths = figures.plan, figures.path_nodes
+    answer, *reasons = why or ("",)
+    if answer:
+        yield Text(answer, style="bold")
     subscriptions = figures.membership.incidence.nnz
     yield Text.assemble(
         (_count(len(figures.membership.subscribers), "subscriber"), "bold"),
@@ -61,7 +64,7 @@ def _story(
         yield Text("No atom is needed: no subscriber could see the order of any two regions.")
     if len(lengths):
         yield Text(f"Paths visit {lengths.mean():.2f} nodes on average, {lengths.max()} at most.")
-    yield from map(Text, why)
+    yield from map(Text, reasons)
     yield Padding(_loads(figures), (1, 0, 0, 0))
     yield Padding(_conditions(figures), (1, 0))
     yield Text("seconds: " + ", ".join(f"{stage} {spent:.2g}" for stage, spent in seconds.items()), style="dim")

@@ -50,7 +50,7 @@ def read_graph(file: Path, weight: str, part: float = 1.0) -> Network:
 
 def _delay(file: Path, a: str, b: str, weight: str, value: object) -> float:
     if value is None or value == "":
-        raise InvalidInput(f"{file}: the edge {a} – {b} has no {weight}; another attribute may be given by --weight")
+        raise InvalidInput(f"{file}: the edge {a} – {b} has no {weight}; another attribute may be given as weight")
     try:
         ms = float(value)  # type: ignore[arg-type]
     except (TypeError, ValueError):

@@ -50,7 +50,7 @@ def read_topology(
         raise UsageError(
             f"{file}: is no topology by its name: .graphml, .gml, {EDGES} (node and edge tables) or .csv (a matrix)"
         )
-    _refuse(file, weight is not None, "--weight", "graphs and tables of edges")
+    _refuse(file, weight is not None, "weight", "graphs and tables of edges")
     _refuse(file, blank_ms is not None, "--blank", "tables of edges")
     return read_matrix(file, part)
 

@@ -32,8 +32,10 @@ def world(tmp_path: Path) -> Path:
     return file
 
 
-def run(*arguments: object, stdin: str | None = None) -> Result:
-    return CliRunner().invoke(plan, ["size", *map(str, arguments)], input=stdin)
+def run(*arguments: object, stdin: str | None = None, nodes: int | None = 3) -> Result:
+    said = [str(argument) for argument in arguments]
+    at_most = [] if nodes is None or {"--nodes", "--capacity"}.intersection(said) else ["--nodes", str(nodes)]
+    return CliRunner().invoke(plan, ["size", *said, *at_most], input=stdin)
 
 
 def report(*arguments: object, stdin: str | None = None) -> dict[str, Any]:
@@ -76,6 +78,46 @@ def test_the_account_says_it_for_a_person(world: Path) -> None:
 )
 def test_the_account_says_what_needs_order_and_what_needs_atoms(rows: str, says: str) -> None:
     assert says in " ".join(run("-", stdin=rows).stdout.split())
+
+
+def test_without_a_limit_the_number_is_found_for_what_a_node_is_taken_to_carry(world: Path, tmp_path: Path) -> None:
+    found = run(world, nodes=None).stdout
+    assert found.startswith("1 node: 4 events/s in all, 4 of 5,000 on the busiest node.")
+    assert "That a node carries 5,000 events/s is assumed (--capacity)." in found
+    assert "No rates were given: 1 event/s for each region is a guess" in found
+    rates = tmp_path / "rates.csv"
+    rates.write_text("forest,2000\nriver,10\nvillage,2000\ndesert,3000\nmoon,7\n")
+    found = run(world, "--rates", rates, nodes=None).stdout
+    assert found.startswith("2 nodes: 7,010 events/s in all"), found
+    assert "a guess" not in found
+    assert "The rates of 1 region that nobody has are left out, such as that of 'moon'." in " ".join(found.split())
+
+
+def test_rates_that_are_all_0_count_as_1_each_and_the_output_says_so(world: Path, tmp_path: Path) -> None:
+    rates = tmp_path / "rates.csv"
+    rates.write_text("forest,0\nriver,0\nvillage,0\ndesert,0\n")
+    result = run(world, "--rates", rates, "--capacity", 5)
+    assert result.exit_code == 0
+    assert "All rates are 0, so each region counts as 1 event/s." in result.stdout
+    assert report(world, "--rates", rates, "--capacity", 5)["node_load"]["max"] == 4.0
+
+
+def test_rounding_asks_for_no_further_node_and_check_agrees(tmp_path: Path) -> None:
+    (tmp_path / "members.csv").write_text("".join(f"{who},{region}\n" for who in "ab" for region in "xyz"))
+    (tmp_path / "rates.csv").write_text("x,0.1\ny,0.2\nz,0.3\n")
+    limits = "--rates", tmp_path / "rates.csv", "--capacity", 0.6
+    out = tmp_path / "plan.json"
+    assert run(tmp_path / "members.csv", *limits, "--out", out).stdout.startswith("1 node:")
+    assert placed("check", out, tmp_path / "members.csv", *limits)["overload"] == 0
+
+
+def test_no_more_nodes_are_named_than_have_something_to_do(world: Path) -> None:
+    missed = run(world, "--capacity", 0.5)
+    assert missed.exit_code == 1
+    found = json.loads(run(world, "--capacity", 0.5, "--json").stdout)
+    loads = found["node_load"]["of_nodes"]
+    assert all(loads.values()), loads
+    assert missed.stdout.startswith(f"{len(loads)} nodes: 4 events/s in all, and the busiest node still carries")
 
 
 def test_the_choice_is_explained(tmp_path: Path) -> None:
@@ -218,6 +260,7 @@ def test_malformed_rows_are_counted_on_request(world: Path) -> None:
         (["--ordering", "random"], "--ordering"),
         (["--capacity", "0"], "neither a number of events/s above 0 nor 'receiver'"),
         (["--capacity", "much"], "'much' is neither"),
+        (["--capacity", "1e-300"], "'1e-300' is neither"),
     ],
 )
 def test_wrong_use_ends_with_status_2(world: Path, options: Sequence[str], complaint: str) -> None:
@@ -345,6 +388,8 @@ def test_a_topology_has_options_behind_its_name(far: Sequence[Path]) -> None:
     members, latency, hosts = map(str, far)
     wrong = CliRunner().invoke(plan, ["places", members, f"{latency}:half", hosts])
     assert "'half' is neither rtt nor weight=NAME" in str(wrong.exception)
+    missing = CliRunner().invoke(plan, ["places", members, f"{latency}x:rtt", hosts])
+    assert "there is no such file" in str(missing.exception)
 
 
 def test_a_plan_that_was_written_is_checked(far: Sequence[Path], tmp_path: Path) -> None:
@@ -372,12 +417,17 @@ def test_a_plan_for_others_is_not_sound(far: Sequence[Path], tmp_path: Path) -> 
     assert "region 'moor'" in str(CliRunner().invoke(plan, ["check", str(out), str(far[0])]).exception)
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"nodes": 3}'])
+def test_nodes_may_have_dots_in_their_names(world: Path) -> None:
+    assert report(world, "--nodes", "fra.1,tok.2")["node_load"]["of_nodes"].keys() == {"fra.1", "tok.2"}
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"nodes": 3}', '{"nodes": {"n1": {"host": null}}}'])
 def test_what_is_no_plan_is_named(text: str, far: Sequence[Path], tmp_path: Path) -> None:
     (tmp_path / "plan.json").write_text(text)
     wrong = CliRunner().invoke(plan, ["check", str(tmp_path / "plan.json"), str(far[0])])
     assert isinstance(wrong.exception, InvalidInput)
     assert "plan.json" in str(wrong.exception)
+    assert "Error(" not in str(wrong.exception)
 
 
 def test_the_order_may_hold_overlaps_too(tmp_path: Path) -> None:

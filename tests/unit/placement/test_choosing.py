@@ -102,7 +102,7 @@ def test_names_of_nodes_are_those_that_were_given() -> None:
             "26 would do by the sum, but regions, and what must be ordered",
         ),
         (30, 1.0, 2_000.0, 1, "1 node: 30 events/s in all"),
-        (3, 400.0, 100.0, 3, "more nodes bring nothing"),
+        (3, 400.0, 100.0, 3, "none of the other numbers that were tried relieves it"),
     ],
 )
 def test_as_many_nodes_as_the_events_need(zones: int, rate: float, capacity: float, nodes: int, why: str) -> None:

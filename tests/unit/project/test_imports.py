@@ -67,6 +67,7 @@ ROOMS = {
         "sequencing.states",
         "sequencing.steps",
         "sequencing.errands",
+        "sequencing.doing",
         "sequencing.everywhere",
         "sequencing.followed",
         "sequencing.landing",
