@@ -675,7 +675,7 @@ def _about_rates(rates: Mapping[str, float], regions: Sequence[str]) -> Iterator
         yield f"{len(regions) - len(known):,} of {len(regions):,} regions have no rate: 1 event/s each is a guess."
     if strange := sorted(set(rates).difference(regions)):
         left = counted(len(strange), "region")
-        yield f"The rates of {left} that nobody has are left out, such as that of {strange[0]!r}."
+        yield f"The rates of {left} that the membership lacks are left out, such as that of {strange[0]!r}."
 
 
 class _Shown:

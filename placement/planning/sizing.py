@@ -18,7 +18,7 @@ NODES_MAX = 256
 FEW = 16
 """Where no number keeps the capacity, each up to this is compared with the others that were tried."""
 ASSUMED_CAPACITY = 5_000.0
-"""Events/s that a node is taken to carry where nobody says: less than half of what one took in benchmarks."""
+"""Events/s that a node is taken to carry unless it is said: less than half of what one took in benchmarks."""
 
 
 @dataclass(frozen=True, slots=True)
