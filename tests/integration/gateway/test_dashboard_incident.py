@@ -201,6 +201,11 @@ async def test_the_page_marks_what_is_stuck_and_says_what_is_unknown(axe: str | 
                     await total.get_by_text("1 node unknown since ").wait_for()
                     assert (await total.locator("dd").inner_text()).startswith(("≥ ", "–"))
                     await page.locator("#regions tr.row.stuck").first.wait_for()
+                    # Whose deliveries wait although their own path is well.
+                    await page.locator("#map-note", has_text=" held").wait_for(timeout=scaled(20) * 1000)
+                    await page.locator("#totals > div", has_text="subscribers").get_by_text(" held").wait_for()
+                    await page.locator("#subscribers tr.row.held").first.wait_for()
+                    assert "ordered with" in await page.locator("#subscribers tr.row.held").first.inner_text()
                     first = page.locator("#regions tr.row").first
                     assert f"stuck at {hung.name}" in await first.inner_text()
                     await page.get_by_text("Nodes and links as tables").click()
@@ -306,3 +311,55 @@ async def test_a_reader_that_does_not_read_is_named_with_its_lag(redis_server: E
             text = await response.text()
         assert 'gamecast_gateway_lag_events{reader="~slow"}' in text
         assert "gamecast_gateway_readers_behind 1.0" in text
+
+
+TWELVE = {f"server-{number}": tuple(f"cell:{(2 * number + part) % 24}" for part in range(5)) for number in range(12)}
+
+
+async def test_twelve_nodes_stand_in_natural_order_and_in_view_and_a_phone_has_the_alerts_first() -> None:
+    async with world(TWELVE, nodes=12, events_per_s=30) as url, shown(url) as running:
+        async with browser(scheme="light", width=1280) as window:
+            page = window.page
+            await page.goto(running.url + "/dashboard/")
+            await page.locator("#graph .node").nth(11).wait_for()
+            names = await page.locator("#graph .node text.name").all_text_contents()
+            assert names == [f"n{number}" for number in range(1, 13)]
+            view, *boxes = await page.evaluate(
+                """() => ["#graph", "#graph .node rect.body"].flatMap((each) => [...document.querySelectorAll(each)])
+                .map((part) => part.getBoundingClientRect()).map(({ left, right, top, bottom }) =>
+                ({ left, right, top, bottom }))"""
+            )
+            for box in boxes:
+                assert view["left"] <= box["left"] < box["right"] <= view["right"]
+                assert view["top"] <= box["top"] < box["bottom"] <= view["bottom"]
+                assert box["right"] - box["left"] > 130, "as large as it was drawn, so that its text can be read"
+            places = [(round(box["top"]), round(box["left"])) for box in boxes]
+            assert places == sorted(places), "row by row"
+            more = await page.locator("#graph .node text.soft").first.text_content()
+            assert more is not None
+            assert "full" in more or "MB" in more, "how full it is"
+        async with browser(scheme="dark", width=PHONE_WIDTH) as window:
+            page = window.page
+            await page.goto(running.url + "/dashboard/")
+            await page.locator("#graph .node").first.wait_for()
+            alerts = await page.locator("#alerts-title").bounding_box()
+            regions = await page.locator("#map-title").bounding_box()
+            assert alerts is not None
+            assert regions is not None
+            assert alerts["y"] < regions["y"]
+            warning = page.locator("#alerts details.alert", has_text="appendonly no")
+            await warning.wait_for()
+            assert not await warning.get_by_text("Do:").is_visible()
+            await warning.locator("summary").click()
+            await warning.get_by_text("Do:").wait_for()
+
+
+async def test_a_network_that_is_only_for_a_trial_has_no_alert_that_it_keeps_nothing() -> None:
+    async with (
+        world({"server-1": ("forest",)}, nodes=1, events_per_s=10) as url,
+        running_gateway(url, extensions=(dashboard(url, interval_s=0.5, is_trial=True),)) as running,
+        aiohttp.ClientSession() as client,
+        live(client, running.url) as states,
+    ):
+        state = await until(states, lambda state: state["network"]["checks_fine"] > 0)
+        assert [alert["seen"] for alert in state["network"]["alerts"]] == []

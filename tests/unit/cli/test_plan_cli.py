@@ -90,7 +90,9 @@ def test_without_a_limit_the_number_is_found_for_what_a_node_is_taken_to_carry(w
     found = run(world, "--rates", rates, nodes=None).stdout
     assert found.startswith("2 nodes: 7,010 events/s in all"), found
     assert "a guess" not in found
-    assert "The rates of 1 region that the membership lacks are left out, such as that of 'moon'." in " ".join(found.split())
+    assert "The rates of 1 region that the membership lacks are left out, such as that of 'moon'." in " ".join(
+        found.split()
+    )
 
 
 def test_rates_that_are_all_0_count_as_1_each_and_the_output_says_so(world: Path, tmp_path: Path) -> None:
