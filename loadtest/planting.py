@@ -11,14 +11,18 @@ PLANT_AT = 40
 def plant(kind: str, log: Log) -> bool:
     """Plant a violation of this kind in a log. Return whether it was possible.
 
-    An inversion swaps two events, of two regions or of one, which other subscribers have in the opposite order.
+    An inversion swaps the last event with the one before it in its region, which others have in the opposite order.
     """
     if log.place < PLANT_AT or len(log.events) < 4:
         return False
     match kind:
         case "inversion":
+            last = len(log.regions) - 1
+            before = (place for place in range(last - 1, -1, -1) if log.regions[place] == log.regions[last])
+            if (place := next(before, None)) is None:
+                return False
             for column in (log.events, log.regions, log.senders, log.positions):
-                column[-1], column[-4] = column[-4], column[-1]
+                column[last], column[place] = column[place], column[last]
         case "loss":
             for column in (log.events, log.regions, log.senders, log.positions):
                 del column[-2]

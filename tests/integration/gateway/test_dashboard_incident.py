@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
 import sys
 import time
@@ -200,6 +201,7 @@ async def test_the_page_marks_what_is_stuck_and_says_what_is_unknown(axe: str | 
                     total = page.locator("#totals > div", has_text="events on the way")
                     await total.get_by_text("1 node unknown since ").wait_for()
                     assert (await total.locator("dd").inner_text()).startswith(("≥ ", "–"))
+                    await total.get_by_text(re.compile(r"events on the way, (growing|steady)")).wait_for()
                     await page.locator("#regions tr.row.stuck").first.wait_for()
                     # Whose deliveries wait although their own path is well.
                     await page.locator("#map-note", has_text=" held").wait_for(timeout=scaled(20) * 1000)

@@ -12,6 +12,8 @@ import { refreshRegion, reopenFeed } from "./region.js";
 import * as theme from "./theme.js";
 
 const STALE_MS = 8000;
+const TREND_MS = 8000;
+const TREND_LEAST = 5;
 const regions = regionList();
 const lagging = laggingList();
 const subscribers = subscriberList();
@@ -47,7 +49,7 @@ function state(shown) {
   if (!network) return;
   say(byId("where"), network.url);
   say(byId("plan"), planned(network));
-  showTotals(network);
+  showTotals(network, shown.history);
   showMap(network);
   showNetwork(network);
   refreshDelays();
@@ -132,7 +134,7 @@ function planned({ plan, transition, leader }) {
   return `plan ${plan.epoch}.${plan.version}${way} · ${plan.ordering} order${led}`;
 }
 
-function showTotals({ totals, alerts, alerts_total }) {
+function showTotals({ totals, alerts, alerts_total }, history) {
   const { boxes, total } = boxesOf({ alerts, alerts_total });
   const problems = boxes.filter(({ level }) => level === "problem").length;
   const down = totals.nodes - totals.nodes_answering;
@@ -144,7 +146,7 @@ function showTotals({ totals, alerts, alerts_total }) {
     [count(totals.nodes_answering), down ? `nodes, ${count(down)} down` : "nodes", down && "bad"],
     [count(totals.atoms), "atoms"],
     [String(totals.path_nodes), "nodes a path"],
-    [atLeast(count(totals.behind), totals.behind_unknown), `events on the way${totals.behind_unknown && totals.behind !== null ? `: at least ${count(totals.behind)}` : ""}${partly(totals.behind_unknown, unknown)}`, totals.stuck_regions && "bad"],
+    [atLeast(count(totals.behind), totals.behind_unknown), `events on the way${trend(history)}${totals.behind_unknown && totals.behind !== null ? `: at least ${count(totals.behind)}` : ""}${partly(totals.behind_unknown, unknown)}`, totals.stuck_regions && "bad"],
     [count(total), problems ? `alerts, ${counted(problems, "problem")}` : "alerts", problems ? "bad" : total ? "warn" : ""],
   ];
   const list = byId("totals");
@@ -157,6 +159,15 @@ function showTotals({ totals, alerts, alerts_total }) {
     say(box.querySelector("dd"), value);
     say(box.querySelector("dt"), name);
   });
+}
+
+// Whether it gets better: what is on its way now, beside what was some looks ago.
+function trend({ at_ms: times, behind }) {
+  const then = times.findLastIndex((ms) => times.at(-1) - ms >= TREND_MS);
+  const [before, now] = [behind[then], behind.at(-1)];
+  if (then < 0 || before === null || now === null || Math.max(before, now) < TREND_LEAST) return "";
+  if (Math.abs(now - before) < 0.1 * Math.max(before, now)) return ", steady";
+  return now > before ? ", growing" : ", shrinking";
 }
 
 // What a total lacks: a node that does not answer, or else regions that were not read twice yet.
