@@ -41,10 +41,10 @@ async def run(host: str, port: int, seconds: float | None) -> int:
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.create_server((LOOPBACK, port)))]
+        sockets = [stack.enter_context(bound(LOOPBACK, port))]
         port = sockets[0].getsockname()[1]
         if host != LOOPBACK:
-            sockets.append(stack.enter_context(socket.create_server((host, port))))
+            sockets.append(stack.enter_context(bound(host, port)))
         names = [f"{name}:{port}" for name in dict.fromkeys((LOOPBACK, "localhost", host))]
         print("starting four Redis servers, four game servers twice, and two gateways …", file=sys.stderr)
         async with play(host=host, origins=[f"http://{name}" for name in names]) as match:
@@ -63,6 +63,18 @@ async def run(host: str, port: int, seconds: float | None) -> int:
     for side in match.sides:
         print(verdict(side))
     return DIVERGED if match.sides[0].board.differing else 0
+
+
+def bound(host: str, port: int) -> socket.socket:
+    """Return a socket that has an address, and refuses connections until the page is served."""
+    listener = socket.socket()
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, port))
+    except OSError as error:
+        listener.close()
+        raise OSError(error.errno, f"{error.strerror}: {host}:{port}") from error
+    return listener
 
 
 def verdict(side: Side) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from random import Random
 
-from .world import Bot, Chest, Deed, World, near
+from .world import Bot, Chest, Deed, Figure, World, near
 
 DARES = 0.5
 """How likely a bot hits whom it can reach, rather than go for the loot."""
@@ -18,6 +18,7 @@ def decide(world: World, bot: Bot, random: Random) -> Deed:
     if reachable := [chest for chest in chests if near(bot, chest)]:
         return {"do": "grab", "bot": bot.name, "what": random.choice(reachable).name}
     rivals = [thing for thing in around if isinstance(thing, Bot) and thing is not bot and near(bot, thing)]
+    rivals = [rival for rival in rivals if not (isinstance(rival, Figure) and rival.is_spared)]
     if rivals and random.random() < DARES:
         return {"do": "hit", "bot": bot.name, "what": random.choice(rivals).name}
     nearest = min(chests, key=lambda chest: max(abs(chest.x - bot.x), abs(chest.y - bot.y)))

@@ -26,9 +26,9 @@ from .board import Board
 from .faults import Faults
 from .gateways import NAMES, Gateway
 from .keepers import Keeper
-from .servers import GameServer, Ours, Plain
+from .servers import TICK_S, GameServer, Ours, Plain
 from .visitors import Door
-from .world import ARENAS, BOWS, REGIONS, Chest, World, state
+from .world import ARENAS, BOWS, REGIONS, Chest, World
 
 CITIES = ("dublin", "madrid", "vienna", "oslo")
 ONE_WAY_MS = (
@@ -40,6 +40,9 @@ ONE_WAY_MS = (
 WATCHED = 3
 """How many regions, side by side, each game server watches: two arenas. Two servers watch the same three: if each
 watched other ones, each region would have to be ordered against every other, and one node would do that best."""
+
+BEGIN_S_MAX = 30.0
+"""Within so long, all servers have heard events: on a busy machine it takes a second or two."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +60,8 @@ class Side:
 
     def document(self) -> dict[str, Any]:
         """Return how it stands, as JSON can hold it."""
+        for server in self.servers:  # two servers of the same regions are shown after the same event
+            server.show(min(other.heard for other in self.servers if other.regions == server.regions))
         ages_ms = [age_ms for server in self.servers for age_ms in server.ages_ms]
         return {
             "kind": self.kind,
@@ -71,8 +76,9 @@ class Side:
                 {
                     "name": server.name,
                     "regions": sorted(server.regions),
-                    "heard": server.heard,
-                    "things": {name: state(thing) for name, thing in server.world.things.items()},
+                    "event": server.shown_at,
+                    "later": server.heard - server.shown_at,
+                    "things": server.shown,
                     "shots": server.world.shots,
                 }
                 for server in self.servers
@@ -99,12 +105,20 @@ class Match:
     door: Door
     keepers: tuple[Keeper, ...]
 
+    @property
+    def has_begun(self) -> bool:
+        """Whether every server of both games has heard events, and the ogre walks."""
+        return all(server.heard for side in self.sides for server in side.servers) and self._ogre() is not None
+
+    def _ogre(self) -> dict[str, Any] | None:
+        return next((keeper.seen for keeper in self.keepers if keeper.runs), None)
+
     def document(self) -> dict[str, Any]:
         """Return how it stands, as JSON can hold it."""
         return {
             "sides": [side.document() for side in self.sides],
             "faults": self.faults.document(),
-            "ogre": next((keeper.seen for keeper in self.keepers if keeper.runs), None),
+            "ogre": self._ogre(),
             "gateways": {gateway.name: gateway.runs for gateway in self.gateways},
         }
 
@@ -113,7 +127,7 @@ class Match:
 async def play(
     *, seed: int | None = None, host: str = "127.0.0.1", origins: Sequence[str] = ()
 ) -> AsyncIterator[Match]:
-    """Start the network, both games and the gateways, and yield them; they go on until the context ends.
+    """Start the network, both games and the gateways, and yield them once they play; they go on until the context ends.
 
     ``seed``: of the bots' whims; how events meet on their way is not repeatable. ``host``: where the gateways listen;
     ``origins``: of the page that uses them. Takes some seconds to start.
@@ -154,8 +168,12 @@ async def play(
             _host(side.servers)
             for server in side.servers:
                 tasks += [asyncio.create_task(server.listen()), asyncio.create_task(server.play())]
+        match = Match(sides, gateways, faults, door, keepers)
         try:
-            yield Match(sides, gateways, faults, door, keepers)
+            async with asyncio.timeout(BEGIN_S_MAX):
+                while not match.has_begun:  # noqa: ASYNC110
+                    await asyncio.sleep(TICK_S)
+            yield match
         finally:
             await faults.close()
             for task in tasks:

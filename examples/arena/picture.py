@@ -23,10 +23,13 @@ ROOT = Path(__file__).parents[2]
 PICTURE = ROOT / "docs" / "arena.gif"
 PICTURE_BYTES_MAX = 400_000
 
-WIDTH, HEIGHT = 1020, 900
-FRAMES, FRAME_MS = 23, 500
-SHOWN = "#break, .side { margin: 0 } header, #play, footer { display: none !important } main { margin: 0 !important }"
-PRESSED = {1: "node", 6: "link", 12: "gateway"}
+WIDTH, HEIGHT = 960, 600
+FRAMES, FRAME_MS = 20, 500
+SHOWN = (
+    "body { --edge: 6px; padding-block: 0 } #proof { margin-top: 0 } main { margin-block: 12px 6px }"
+    " header, #play, #break li:last-child, footer { display: none !important }"
+)
+PRESSED = {1: "node", 6: "link", 11: "gateway"}
 """Frame → what is broken then."""
 INKS = ["ink", "soft", "good", "bad", "copse", "gate", "ford", "dike", "chest", "figure-0"]
 GROUNDS = ["card", "page", "ground", "watched"]
@@ -104,7 +107,7 @@ async def step(page: Page, number: int) -> Image.Image:
     await asyncio.sleep(FRAME_MS / 1000)
     await page.keyboard.up(key)
     await page.keyboard.press("Space")
-    shot = await page.locator("main").screenshot()
+    shot = await page.locator("body").screenshot()
     return Image.open(BytesIO(shot)).convert("RGB")
 
 

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from random import Random
+from typing import Any
 
 import orjson
 import redis.asyncio
@@ -21,7 +22,7 @@ import gamecast
 
 from .board import Board
 from .bots import decide
-from .visitors import hoard_key, presence_deed, scores_of, visitor_deed
+from .visitors import hoard_key, nick_of, presence_deed, scores_of, visitor_deed
 from .world import REGIONS, Bot, Deed, World, region_of, state
 
 TICK_S = 0.1
@@ -30,6 +31,8 @@ TICKS_VARY = 0.2
 never do."""
 AGES_KEPT = 500
 CONNECT_AGAIN_S = 0.1
+LATER_MAX = 2_000
+"""Events that a server keeps to show its world as it was before them, while another server of the regions is behind."""
 BOTS_DO = ("step", "grab", "hit")
 REFILL_S = 4.0
 """After so long, the hoard that somebody has taken is full again."""
@@ -48,6 +51,11 @@ class GameServer:
         self.hosted: list[str] = []
         """The bots for which it decides."""
         self.heard = 0
+        self.shown = {name: state(thing) for name, thing in self.world.things.items()}
+        """The states of the things after ``shown_at`` events."""
+        self.shown_at = 0
+        self._later: deque[dict[str, tuple[Any, ...] | None]] = deque()
+        """What each event after these did; None: the figure was removed."""
         self.lost = 0
         """Events that it could not publish, and that it was told it will not hear."""
         self.ages_ms: deque[float] = deque(maxlen=AGES_KEPT)
@@ -60,9 +68,22 @@ class GameServer:
         """Let an event happen in this server's world."""
         self.heard += 1
         self.ages_ms.append((time.time_ns() - sent_at_ns) / 1e6)
-        for thing in self.world.apply(deed):
+        touched = self.world.apply(deed)
+        self._later.append({thing.name: state(thing) if thing.name in self.world.things else None for thing in touched})
+        self.show(self.heard - LATER_MAX)
+        for thing in touched:
             self._board.add(thing.name, self._computed_by[thing.arena])
             self._board.note(self.name, thing.name, state(thing))
+
+    def show(self, event: int) -> None:
+        """Let ``shown`` be the world after so many events, unless it is further already."""
+        while self.shown_at < event:
+            for name, found in self._later.popleft().items():
+                if found is None:
+                    self.shown.pop(name, None)
+                else:
+                    self.shown[name] = found
+            self.shown_at += 1
 
     async def play(self) -> None:
         """Decide for the hosted bots, tick by tick, until cancelled."""
@@ -148,7 +169,7 @@ class Ours(GameServer):
     async def _refill(self, taken: gamecast.Event) -> None:
         """Fill a hoard. All servers that saw it taken try, and the condition admits one."""
         await asyncio.sleep(REFILL_S)
-        refill = {"do": "refill", "scores": scores_of(taken.payload)}
+        refill = {"do": "refill", "nick": nick_of(taken.payload), "scores": scores_of(taken.payload)}
         with suppress(gamecast.Conflict):
             await self._client.publish(taken.region, refill, key=taken.key, only_if=taken.position)
 

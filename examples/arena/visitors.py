@@ -71,6 +71,12 @@ def hoard_key(arena: str) -> str:
     return f"{arena}/hoard"
 
 
+def nick_of(payload: Any) -> str:
+    """Return who has taken the hoard, as an event about it says."""
+    nick = payload.get("nick") if isinstance(payload, dict) else None
+    return nick[:TITLE_LENGTH_MAX] if isinstance(nick, str) else "somebody"
+
+
 def scores_of(payload: Any) -> dict[str, int]:
     """Return how often who has taken the hoard, as an event about it says."""
     scores = payload.get("scores") if isinstance(payload, dict) else None

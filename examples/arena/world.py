@@ -43,6 +43,9 @@ REACH, STRIDE, ELBOW = 5, 3, 2
 HEALTH, LOOT, HOARD = 4, 10, 50
 RANGE = 18
 """How far a figure shoots, also into the other region."""
+SAFE, ACTIVE = 400, 160
+"""Events of its arena in which a figure that has entered cannot be hit, unless it hits (about 5 s), and in which bots
+hit one that has done something (about 2 s). A world has no clock."""
 GONE_MAX = 32
 """Figures that have left and are remembered: who comes back has what it had."""
 
@@ -82,6 +85,14 @@ class Figure(Bot):
 
     title: str = ""
     colour: int = 0
+    safe: int = 0
+    active: int = 0
+    """What is left of `SAFE` and `ACTIVE`."""
+
+    @property
+    def is_spared(self) -> bool:
+        """Whether bots leave it alone."""
+        return self.safe > 0 or self.active == 0
 
 
 @dataclass(slots=True)
@@ -133,8 +144,16 @@ class World:
         Nothing, when it is about an arena that is not computed here. Who is told the same events in the same order has
         the same world.
         """
-        if deed["do"] == "enter":
-            return self._enter(deed)
+        touched = self._enter(deed) if deed["do"] == "enter" else self._act(deed)
+        for figure in self._figures(touched[0].arena) if touched else ():
+            figure.active = max(0, figure.active - 1)
+            if figure.safe:
+                figure.safe -= 1
+                if figure.safe == 0 and figure not in touched:
+                    touched.append(figure)
+        return touched
+
+    def _act(self, deed: Deed) -> list[Thing]:
         bot = self.things.get(deed["bot"])
         if not isinstance(bot, Bot):
             return []
@@ -151,7 +170,7 @@ class World:
             pass  # too late: it, or the bot, is elsewhere by now
         elif isinstance(other, Chest):
             _open(bot, other)
-        else:
+        elif can_be_hit(other):
             _hit(bot, other)
         return [bot, other]
 
@@ -170,10 +189,11 @@ class World:
         if isinstance(known, Figure):
             known.title, known.colour = deed["title"], deed["colour"]
             return [known]
-        figures = [thing for thing in self.in_arena(arena) if isinstance(thing, Figure)]
+        figures = self._figures(arena)
         touched = [self._remove(figures[0])] if len(figures) == FIGURES_MAX else []
         figure = self._gone.pop(name, None) or Figure(name, arena, *_around(arena, _lot(name), 6))
         figure.health, figure.title, figure.colour = HEALTH, deed["title"], deed["colour"]
+        figure.safe, figure.active = SAFE, 0
         self.things[name] = figure
         return [*touched, figure]
 
@@ -181,6 +201,7 @@ class World:
         self.things[figure.name] = self.things.pop(figure.name)  # the first of them did nothing for the longest
         if deed["do"] == "leave":
             return [self._remove(figure)]
+        figure.active = ACTIVE
         (x, y), (at_x, at_y) = _middle(figure.arena), deed["at"]
         figure.x, figure.y = x + _at_most(FIGURE_ROOM, at_x - x), y + _at_most(FIGURE_ROOM, at_y - y)
         if deed["do"] == "stand":
@@ -191,6 +212,7 @@ class World:
         if deed["do"] == "shoot":
             return self._shoot(figure)
         around = [thing for thing in self.in_arena(figure.arena) if thing is not figure and near(figure, thing)]
+        around = [thing for thing in around if can_be_hit(thing)]
         if not around:
             return [figure]
         other = min(around, key=lambda thing: (isinstance(thing, Bot), _apart(figure, thing), thing.name))
@@ -201,7 +223,7 @@ class World:
         return [figure, other]
 
     def _shoot(self, figure: Figure) -> list[Thing]:
-        rivals = [bot for bot in self.bots() if bot.arena == figure.arena and bot is not figure]
+        rivals = [bot for bot in self.bots() if bot.arena == figure.arena and bot is not figure and can_be_hit(bot)]
         rival = min(rivals, key=lambda bot: (_apart(figure, bot), bot.name))
         other = rival if _apart(figure, rival) <= RANGE else figure
         before = self.shots.get(figure.arena)
@@ -224,6 +246,9 @@ class World:
         """Return all bots."""
         return [thing for thing in self.things.values() if isinstance(thing, Bot)]
 
+    def _figures(self, arena: str) -> list[Figure]:
+        return [thing for thing in self.in_arena(arena) if isinstance(thing, Figure)]
+
     def in_arena(self, arena: str) -> list[Thing]:
         """Return all that is in an arena."""
         return [thing for thing in self.things.values() if thing.arena == arena]
@@ -232,6 +257,11 @@ class World:
 def near(one: Thing, other: Thing) -> bool:
     """Return whether one can reach the other."""
     return _apart(one, other) <= REACH
+
+
+def can_be_hit(thing: Thing) -> bool:
+    """Return whether a thing is not a figure that has just entered."""
+    return not (isinstance(thing, Figure) and thing.safe)
 
 
 def _apart(one: Thing, other: Thing) -> int:
@@ -251,7 +281,7 @@ def region_of(bot: Bot) -> str:
 def state(thing: Thing) -> tuple[Any, ...]:
     """Return all that is to be the same wherever a thing is computed."""
     if isinstance(thing, Figure):
-        return thing.x, thing.y, thing.health, thing.loot, thing.falls, thing.title, thing.colour
+        return thing.x, thing.y, thing.health, thing.loot, thing.falls, thing.title, thing.colour, thing.safe > 0
     if isinstance(thing, Bot):
         return thing.x, thing.y, thing.health, thing.loot, thing.falls
     return thing.x, thing.y, thing.opened, thing.owner
@@ -266,6 +296,8 @@ def _open(bot: Bot, chest: Chest) -> None:
 
 def _hit(bot: Bot, other: Bot) -> None:
     """Hurt, and push back; who falls leaves half its loot and begins again."""
+    if isinstance(bot, Figure):
+        bot.safe = 0
     other.health -= 1
     other.x += _at_most(1, other.x - bot.x)
     other.y += _at_most(1, other.y - bot.y)

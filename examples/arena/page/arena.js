@@ -6,6 +6,7 @@ import { drawWorld } from "./world.js";
 const number = new Intl.NumberFormat("en");
 const terrain = await (await fetch("terrain")).json();
 const sides = new Map();
+const LATER_MIN = 100; // about half a second: another server of the same regions is behind
 
 explain();
 offerFigure(terrain);
@@ -39,7 +40,9 @@ function show(side, ogre) {
     const element = section.querySelector(selector);
     if (element.textContent !== text) element.textContent = text;
   };
-  set(".counter", number.format(side.differing));
+  const counter = document.querySelector(`#proof [href="#${side.kind}"]`);
+  counter.className = section.classList.contains("same") ? "same" : "diverged";
+  counter.querySelector(".counter").textContent = number.format(side.differing);
   set(".verdict", same ? "All worlds are the same." : "The worlds have drifted apart.");
   const lost = `${side.kind === "plain" && side.lost ? "at least " : ""}${number.format(side.lost)} events lost`;
   const age = side.age_ms === null ? "" : ` · median age of an event ${Math.round(side.age_ms)} ms`;
@@ -50,11 +53,13 @@ function show(side, ogre) {
   );
   const apart = new Set(side.apart);
   side.servers.forEach((server, place) => {
-    const { canvas, count } = sides.get(side.kind)[place];
+    const { canvas, event, count } = sides.get(side.kind)[place];
     const isHere = side.kind === "gamecast" && server.regions.includes(ogre?.region); // plain Pub/Sub has no ogre
     drawWorld(canvas, terrain, server, apart, { ogre: isHere ? ogre : null });
     const off = Object.keys(server.things).filter((name) => apart.has(name)).length;
     count.textContent = off ? `${off} differ` : "";
+    const later = server.later >= LATER_MIN ? `, ${number.format(server.later)} heard since` : "";
+    event.textContent = `event ${number.format(server.event)}${later}`;
   });
   if (document.getElementById("loot").open) tabulate(side, apart);
 }
@@ -67,13 +72,14 @@ function furnish(section, side) {
     canvas.setAttribute("aria-label", `The world of ${server.name}, which watches ${server.regions.join(", ")}`);
     const caption = document.createElement("figcaption");
     const name = document.createElement("b");
-    name.textContent = server.name;
+    name.textContent = server.name.replace("server-", "");
+    const event = document.createElement("span");
     const count = document.createElement("span");
     count.className = "off";
-    caption.append(name, count);
+    caption.append(name, event, count);
     figure.append(canvas, caption);
     section.querySelector(".worlds").append(figure);
-    return { canvas, count };
+    return { canvas, event, count };
   });
 }
 

@@ -58,7 +58,7 @@ export function offerFigure(land) {
   });
   form.querySelector("button").disabled = false;
   listen();
-  offerHoard(pickUp);
+  offerHoard(pickUp, report);
   offerShooting(shoot);
   setInterval(step, STEP_MS);
   window.addEventListener("pagehide", () => client?.close());
@@ -75,6 +75,7 @@ export function showFigure(said, monster) {
   draw();
   const mine = world.things[ownName()];
   write("mine", mine ? `${mine[3]} · health ${mine[2]} · felled ${mine[4]} times` : "–");
+  write("safe", mine ? (mine[7] ? "You cannot be hit for some seconds, unless you hit first." : "Bots leave you alone while you stand still.") : "–");
   canvas.dataset.figures = Object.values(world.things).filter(isFigure).map((state) => state[5]).join(" ");
   canvas.dataset.at = mine ? `${mine[0]},${mine[1]}` : "";
 }

@@ -95,10 +95,10 @@ function drawHoard(pen, { at: [x, y], isOpen, isFull }) {
   pen.stroke();
 }
 
-export const isFigure = (state) => state.length === 7;
+export const isFigure = (state) => state.length === 8;
 export const isBot = (state) => state.length === 5;
 
-function drawFigure(pen, [x, y, , , , title, number], close, isOwn) {
+function drawFigure(pen, [x, y, , , , title, number, isSafe], close, isOwn) {
   const half = close ? 2.4 : 3.2;
   pen.beginPath();
   pen.moveTo(x, y - half);
@@ -111,6 +111,12 @@ function drawFigure(pen, [x, y, , , , title, number], close, isOwn) {
   pen.strokeStyle = colour("--ink");
   pen.lineWidth = isOwn ? 0.8 : 0.4;
   pen.stroke();
+  if (isSafe) {
+    disc(pen, x, y, half + 1.2);
+    pen.setLineDash([1, 1]);
+    pen.stroke();
+    pen.setLineDash([]);
+  }
   if (close) label(pen, title, x, y - 3.6, 2.4, "center", "--ink");
 }
 

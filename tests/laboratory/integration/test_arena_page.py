@@ -19,6 +19,7 @@ pytest.importorskip("aiohttp", reason="the arena's page is served by aiohttp (th
 
 import aiohttp
 
+from examples.arena.world import SAFE
 from tests.integration.accessibility import fetch_axe, judge
 from tests.integration.browser import Browser, browser
 from tests.patience import patience, scaled
@@ -61,7 +62,7 @@ async def test_worlds_stay_the_same_with_gamecast_and_diverge_with_plain_pub_sub
               const whole = (text) => parseInt((text ?? "0").replaceAll(",", ""), 10);
               const seen = document.querySelector("#gamecast .figures").textContent.match(/([\\d,]+) states compared/);
               return seen && whole(seen[1]) >= compared
-                && whole(document.querySelector("#plain .counter").textContent) >= diverged;
+                && whole(document.querySelector("[data-testid=plain-divergence]").textContent) >= diverged;
             }""",
             arg=[COMPARED_MIN, DIVERGED_MIN],
             timeout=scaled(90) * 1000,
@@ -70,6 +71,11 @@ async def test_worlds_stay_the_same_with_gamecast_and_diverge_with_plain_pub_sub
         assert "All worlds are the same" in await page.locator("#gamecast .verdict").inner_text()
         assert int((await page.get_by_test_id("plain-divergence").inner_text()).replace(",", "")) >= DIVERGED_MIN
         assert "drifted apart" in await page.locator("#plain .verdict").inner_text()
+        assert await page.evaluate(UNLIKE) is None
+        events = await page.evaluate(EVENTS)
+        assert events[0] == events[1]
+        assert events[2] == events[3]
+        assert await page.evaluate(COUNTERS_IN_VIEW)
         assert await page.locator("canvas").count() == 9
         drawn = await page.evaluate(
             """() => [...document.querySelectorAll("canvas")].map((canvas) => new Set(
@@ -108,6 +114,7 @@ async def test_two_visitors_play_while_nodes_links_and_gateways_fail(
             await window.page.locator("#here").get_by_text("Ben").wait_for()
             assert await judge(window.page, axe) == []
             assert await window.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+            assert await window.page.evaluate(COUNTERS_IN_VIEW)
 
         await ann.page.keyboard.down("ArrowLeft")
         await until_moved(ann, "(x) => x <= 42")
@@ -146,6 +153,24 @@ async def test_two_visitors_play_while_nodes_links_and_gateways_fail(
     assert await asyncio.to_thread(arena.wait, 30) == 0
 
 
+async def test_who_enters_is_safe_and_bots_leave_alone_who_stands_still(arena: subprocess.Popen[str]) -> None:
+    url = await opened(arena)
+    async with aiohttp.ClientSession() as client, client.get(f"{url}/state") as response:
+        sides = (await response.json())["sides"]  # open means that all servers play already
+    assert all(server["event"] + server["later"] > 0 for side in sides for server in side["servers"])
+    async with browser() as window:
+        page = window.page
+        await page.goto(url)
+        await enter(window, "Ann")
+        await page.locator("#safe").get_by_text("You cannot be hit for some seconds").wait_for()
+        begin = await page.evaluate(HEARD)
+        await page.locator("#safe").get_by_text("Bots leave you alone while you stand still").wait_for()
+        assert await page.evaluate(HEARD) - begin >= SAFE
+        await page.wait_for_function(f"async (after) => await ({HEARD})() >= after", arg=begin + 4 * SAFE)
+        assert await page.locator("#mine").inner_text() == "0 · health 4 · felled 0 times"
+        assert await page.get_by_test_id("gamecast-divergence").inner_text() == "0"
+
+
 @pytest.mark.alone
 async def test_players_come_and_go_move_and_take_the_hoard(arena: subprocess.Popen[str]) -> None:
     url = await opened(arena)
@@ -181,9 +206,9 @@ async def test_players_come_and_go_move_and_take_the_hoard(arena: subprocess.Pop
             at = await soon(ann)
             await asyncio.gather(*(window.page.evaluate(TAKE, at) for window in (ann, ben)))
             for window in (ann, ben):
-                await window.page.locator("#told").get_by_text(re.compile("have the hoard|was first")).wait_for()
-            told = [await window.page.locator("#told").inner_text() for window in (ann, ben)]
-            assert told in (["You have the hoard.", "Ann was first."], ["Ben was first.", "You have the hoard."])
+                await window.page.locator("#hoard-now").get_by_text("was first, and has the hoard").wait_for()
+            read = [await window.page.locator("#hoard-now").inner_text() for window in (ann, ben)]
+            assert read[0] == read[1]
         assert await conflicts(ann) + await conflicts(ben) == 1
         async with patience(20):  # the page shows them with its next look
             while await scored(ann) != wins:  # noqa: ASYNC110
@@ -202,12 +227,15 @@ async def test_players_come_and_go_move_and_take_the_hoard(arena: subprocess.Pop
             raise AssertionError(await ann.page.evaluate(SHOTS)) from error
         assert "Ann hit" in await ben.page.locator("#shot").inner_text()
 
-        # State: a page that comes late has the door and the scores with its first message, and the players.
+        # State: a page that comes late has the door, the hoard and the scores with its first message, and the players.
+        await ann.page.get_by_text("had it last").wait_for()
         async with browser() as cleo:
             await cleo.page.goto(url)
             await enter(cleo, "Cleo")
             await cleo.page.get_by_text("The door is open").wait_for()
             assert await cleo.page.locator("#scores").inner_text() == scores
+            hoards = [await window.page.locator("#hoard-now").inner_text() for window in (ann, ben, cleo)]
+            assert hoards == [hoards[0]] * 3
             for window in (ann, ben, cleo):
                 await players(window, "Ann", "Ben", "Cleo")
             await cleo.page.close()
@@ -231,13 +259,33 @@ async def test_players_come_and_go_move_and_take_the_hoard(arena: subprocess.Pop
 DRAWN_MIN = 8
 ROUNDS = 5
 """Both pages take the hoard in the same millisecond; still, one may have heard of the other's event before."""
-TAKE = """(at) => {
-  document.getElementById("told").textContent = "";
-  setTimeout(() => document.querySelector("[data-hoard=take]").click(), at - Date.now());
+TAKE = """(at) => void setTimeout(() => document.querySelector("[data-hoard=take]").click(), at - Date.now())"""
+EVENTS = """() => [...document.querySelectorAll("#gamecast figcaption")].map(
+  (each) => each.textContent.match(/event [\\d,]+/)[0])"""
+UNLIKE = """async () => {
+  for (let look = 0; look < 20; look++) {
+    const [{ servers }] = (await (await fetch("state")).json()).sides;
+    for (const [one, other] of [servers.slice(0, 2), servers.slice(2)]) {
+      if (one.event !== other.event || JSON.stringify(one.things) !== JSON.stringify(other.things)) return [one, other];
+    }
+  }
+  return null;
 }"""
-TOLD = """() => [...document.querySelectorAll("#here, #status, #told, #heard, #updates")]
+COUNTERS_IN_VIEW = """() => {
+  const seen = [0, 0.5, 1].map((part) => {
+    scrollTo(0, part * document.documentElement.scrollHeight);
+    return [...document.querySelectorAll("#proof .counter")].every((counter) => {
+      const { left, top, width, height } = counter.getBoundingClientRect();
+      return top >= 0 && document.elementFromPoint(left + width / 2, top + height / 2) === counter;
+    });
+  });
+  scrollTo(0, 0);
+  return seen.every(Boolean);
+}"""
+TOLD = """() => [...document.querySelectorAll("#here, #status, #hoard-now, #heard, #updates")]
   .map((each) => `${each.id}: ${each.textContent}`)
   .concat(`figures: ${document.getElementById("arena").dataset.figures}`).join("; ")"""
+HEARD = "async () => (await (await fetch('state')).json()).sides[0].servers[0].event"
 SHOTS = "async () => JSON.stringify((await (await fetch('state')).json()).sides[0].servers)"
 SHOTS_AGREE = """async (count) => {
   const [ours] = (await (await fetch("state")).json()).sides;

@@ -20,6 +20,7 @@ from examples.arena.world import (
     HOARD,
     LOOT,
     REGIONS,
+    SAFE,
     Bot,
     Chest,
     Deed,
@@ -214,6 +215,41 @@ def test_a_figure_that_leaves_is_removed_and_comes_back_with_what_it_had() -> No
     assert (figure.health, figure.name in world.things) == (0, False)
     again = entered(world)
     assert (again.health, again.loot) == (HEALTH, 30)
+
+
+def test_who_enters_cannot_be_hit_for_some_events_and_then_bots_hit_it_only_after_it_did_something() -> None:
+    world, random = World(ALL), Random(6)
+    figure, bot = entered(world), world.things["copse-bot-1"]
+    assert isinstance(bot, Bot)
+    hit: Deed = {"do": "hit", "bot": bot.name, "what": figure.name}
+
+    def wants_to_hit() -> bool:
+        bot.x, bot.y = figure.x, figure.y
+        return hit in [decide(world, bot, random) for _ in range(100)]
+
+    for name in [name for name in world.things if name.startswith("copse") and "chest" in name]:
+        world.things[name].x = 0
+    for _ in range(SAFE - 2):
+        bot.x, bot.y = figure.x, figure.y
+        assert world.apply(hit) == [bot, figure]
+    assert (figure.health, state(figure)[-1], wants_to_hit()) == (HEALTH, True, False)
+    assert world.apply({"do": "step", "bot": bot.name, "to": [bot.x, bot.y]}) == [bot, figure]
+    assert (state(figure)[-1], wants_to_hit()) == (False, False)
+    world.apply({"do": "stand", "bot": figure.name, "at": [figure.x, figure.y]})
+    assert wants_to_hit()
+    world.apply(hit)
+    assert figure.health == HEALTH - 1
+
+
+def test_who_has_entered_and_hits_can_be_hit() -> None:
+    world = World(ALL)
+    figure, bot = entered(world), world.things["copse-bot-1"]
+    for thing in world.in_arena("copse"):
+        if thing not in (figure, bot):
+            thing.x = 0
+    bot.x, bot.y = figure.x, figure.y
+    assert world.apply(act(figure)) == [figure, bot]
+    assert state(figure)[-1] is False
 
 
 def test_a_server_of_other_regions_has_no_figure_of_an_arena_that_it_does_not_compute() -> None:
