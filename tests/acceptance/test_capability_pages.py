@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -27,7 +28,14 @@ def test_the_program_prints_what_the_page_promises(tmp_path: Path, page: str, na
     (tmp_path / name).write_text(program, encoding="utf-8")
     with EmbeddedServer() as server:
         url = server.url if nodes == 1 else "memory://game?nodes=3"
-        command = [sys.executable, name, url]
-        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=scaled(60), check=False)
+        done = subprocess.run(
+            [sys.executable, name],
+            cwd=tmp_path,
+            env={**os.environ, "GAMECAST_URL": url},
+            capture_output=True,
+            text=True,
+            timeout=scaled(60),
+            check=False,
+        )
     assert done.returncode == 0, done.stderr
     assert done.stdout == PRINTED[page, name], done.stdout

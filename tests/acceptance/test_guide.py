@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -19,8 +20,9 @@ PROGRAMS = dict(re.findall(r"```python\n# (\w+\.py)\n(.*?)```", GUIDE, flags=re.
 PRINTED = ["the player is at 10\n", *re.findall(r"```text\n(.*?)```", GUIDE, flags=re.DOTALL)]
 
 
-def run(command: list[str], folder: Path) -> str:
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=scaled(90))
+def run(command: list[str], folder: Path, **variables: str) -> str:
+    env = {**os.environ, **variables}
+    done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False, timeout=scaled(90))
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -30,7 +32,7 @@ def test_a_program_prints_what_the_page_shows(name: str, printed: str, tmp_path:
     (tmp_path / name).write_text(PROGRAMS[name], encoding="utf-8")
     assert f"It prints `{PRINTED[0].strip()}`" in GUIDE
     with EmbeddedServer() as server:
-        assert run([sys.executable, name, server.url], tmp_path) == printed
+        assert run([sys.executable, name], tmp_path, GAMECAST_URL=server.url) == printed
 
 
 def test_the_world_of_two_places_takes_two_nodes(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -36,7 +37,13 @@ def test_each_program_prints_what_the_page_promises(tmp_path: Path, name: str, n
     with EmbeddedServer() as server:
         url = server.url if nodes == 1 else "memory://game?nodes=3"
         done = subprocess.run(
-            [sys.executable, name, url], cwd=tmp_path, capture_output=True, text=True, timeout=scaled(60), check=False
+            [sys.executable, name],
+            cwd=tmp_path,
+            env={**os.environ, "GAMECAST_URL": url},
+            capture_output=True,
+            text=True,
+            timeout=scaled(60),
+            check=False,
         )
     assert done.returncode == 0, done.stderr
     assert re.fullmatch(PRINTED[name], done.stdout), done.stdout
