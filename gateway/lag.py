@@ -1,6 +1,6 @@
 """How far the readers of a gateway are behind: its own sessions, parked sessions and event streams.
 
-Game servers that embed the library report no position to the network, so nothing here speaks of them.
+What game servers say of themselves is in their heartbeats: `sequencing.doing`.
 """
 
 from __future__ import annotations

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+TEXT_MAX, DIGITS_MAX = 100, 15
+
 
 @dataclass(frozen=True, slots=True)
 class Doing:
@@ -22,7 +24,7 @@ class Doing:
     @classmethod
     def read(cls, text: bytes) -> Doing | None:
         """Return what was reported, None if it is nothing of that kind."""
-        fields = text.split(b" ")
-        if len(fields) != 4 or not all(field.isdigit() for field in fields):
+        fields = text.split(b" ") if len(text) <= TEXT_MAX else []
+        if len(fields) != 4 or not all(field.isdigit() and len(field) <= DIGITS_MAX for field in fields):
             return None
         return cls(*map(int, fields))

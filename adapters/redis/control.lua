@@ -104,6 +104,7 @@ if verb == 'introduce' then
     redis.pcall('XADD', superseded, 'MAXLEN', '=', SUPERSEDED_MAX, '*', name, incarnation)
   end
   redis.call('ZREM', gone, name)
+  redis.pcall('HDEL', doing, name)
   redis.call('HSET', boxes, name, ARGV[4])
   if redis.call('EXISTS', sole) == 1 then
     forget_rows(name)

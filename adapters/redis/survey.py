@@ -191,9 +191,9 @@ async def _connections(
     introduced = {
         text(name): whole(number) for name, number in pairs(await control.ask("HGETALL", ControlKeys.connections) or ())
     }
-    doing = {
-        text(name): Doing.read(what) for name, what in pairs(await control.ask("HGETALL", ControlKeys.doing) or ())
-    }
+    # Of those who are there, and not all that somebody may have put there.
+    reports = await control.ask("HMGET", ControlKeys.doing, *introduced) if introduced else ()
+    doing = {name: Doing.read(what) for name, what in zip(introduced, reports or (), strict=False) if what is not None}
     clock = await control.ask("TIME")
     now_ms = int(clock[0]) * 1000 + int(clock[1]) // 1000 if clock else time.time_ns() // 1_000_000
     heard = published.heard if published is not None else {}

@@ -499,7 +499,10 @@ class Client:
         return self._updates().updates()
 
     async def next_updates(self) -> list[Update]:
-        """As `updates`, and wait until there are some. Raises `NotConnected` when the connection closes."""
+        """As `updates`, and wait until there are some. Raises `NotConnected` when the connection closes.
+
+        An update waits for the events that its sender had seen: take these meanwhile, or there is none.
+        """
         return await self._updates().next_updates()
 
     def __aiter__(self) -> Self:

@@ -144,21 +144,18 @@ class Poller:
     async def _look_once(self) -> None:
         began_s = time.monotonic()
         try:
-            state = await self._look()
+            await self._take(await self._look(), began_s)
         except GamecastError as error:
             if self.trouble is None:
                 logger.warning("cannot survey the network: %s", error)
             self._missed(str(error), began_s)
-            return
         except Exception as error:  # whatever is in Redis: an end of this task would be the end of all figures
             if self.trouble is None:
                 logger.exception("cannot survey the network")
             self._missed(f"{type(error).__name__}: {error}", began_s)
-            return
-        if self.trouble is not None:
-            self.note(Note(_now_ms(), "alert", "surveys of the network work again"))
-        self.trouble = None
-        self._waited_s = state.waited_s
+
+    async def _take(self, state: NetworkState, began_s: float) -> None:
+        """Make figures of a look."""
         ended_s = time.monotonic()
         before = self.snapshot.now if self.snapshot is not None else state
         apart_s = began_s - self._looked_at_s if self.snapshot is not None else 0.0
@@ -172,7 +169,12 @@ class Poller:
         snapshot = Snapshot(
             before, state, apart_s, at_ms, took_ms, self._answered_ms, self._arrived, self._delivered, self._is_trial
         )
-        self._arrived = self._arrived.after(state, is_well=not snapshot.stuck)
+        if snapshot.stuck:
+            await asyncio.to_thread(lambda: snapshot.held)  # in a large world this takes long
+        self._arrived = self._arrived.after(state, snapshot.stuck)
+        if self.trouble is not None:
+            self.note(Note(_now_ms(), "alert", "surveys of the network work again"))
+        self.trouble = None
         if self.snapshot is not None:
             for note in happened(before, state, snapshot.at_ms):
                 self.note(note)
@@ -181,6 +183,7 @@ class Poller:
         self.delays.add(state, at_ms)
         self.hours.add(snapshot)
         self._note_alerts(snapshot)
+        self._waited_s = state.waited_s
         self.snapshot = snapshot
 
     def _missed(self, why: str, began_s: float) -> None:

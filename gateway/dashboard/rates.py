@@ -13,6 +13,8 @@ from adapters.redis.networkstate import LinkState, NetworkState, NodeState, Regi
 
 Link = tuple[str, str]
 """Source and target of a link."""
+REPORT_MS_MAX = 8_000
+"""Two heartbeats: what was reported before that says nothing of now."""
 Life = tuple[str, int]
 """A connection: name and incarnation."""
 
@@ -123,7 +125,8 @@ def delivered_rates(known: Mapping[Life, float], before: NetworkState, now: Netw
         if doing is None or then is None:
             continue
         if doing.at_ms > then.at_ms:
-            rates[life] = max(0, doing.delivered - then.delivered) * 1000 / (doing.at_ms - then.at_ms)
-        elif life in known:
+            if doing.delivered >= then.delivered:
+                rates[life] = (doing.delivered - then.delivered) * 1000 / (doing.at_ms - then.at_ms)
+        elif life in known and (each.heard_ms_ago or 0) < REPORT_MS_MAX:
             rates[life] = known[life]
     return rates

@@ -5,6 +5,7 @@ Unbounded lists (regions, subscribers) are requested page by page; the rest is o
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -92,6 +93,7 @@ class Snapshot:
                 "stuck_regions": len(self.stuck),
                 "held_regions": len(self.held.regions),
                 "held_subscribers": len(self.held.subscribers),
+                "held_unknown": self.held.unexamined,
                 "behind": self.behind,
                 "rates_unknown": len(now.regions) - len(self.rates),
                 "behind_unknown": sum(row["behind"] is None for row in self.regions.values()),
@@ -172,7 +174,8 @@ class Snapshot:
     @cached_property
     def held(self) -> Held:
         """Who waits for these."""
-        return held(self.now, self.stuck, self.arrived) if self.stuck else Held()
+        stuck = {name: trouble for name, trouble in self.region_troubles.items() if trouble.condition == "stuck"}
+        return held(self.now, stuck, self.arrived, time.monotonic) if stuck else Held()
 
     def _places(self, regions: Iterable[str]) -> list[str]:
         """Return where regions are stuck."""

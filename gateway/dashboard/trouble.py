@@ -82,6 +82,7 @@ def region_troubles(
     """Yield the regions that are stuck or behind. ``links``: see `link_troubles`."""
     silent, unknown_at = silent_nodes(now), forgotten(before, now)
     earlier = {region.name: region for region in before.regions} if before is not now else {}
+    ending = _ending_at(before, now, links)
     for region in now.regions:
         if dead := tuple(n for n in region.path if n in silent or region.name in unknown_at.get(n, ())):
             yield region.name, Trouble("stuck", dead)
@@ -89,8 +90,21 @@ def region_troubles(
         at = [arrow(link) for link in pairwise(region.path) if link in links and links[link].condition == "stuck"]
         if at:
             yield region.name, Trouble("stuck", tuple(at))
+        elif ending and now.plan is not None and now.plan.epoch_of(region.name) == now.plan.epoch:
+            yield region.name, Trouble("stuck", ending)
         elif (late := _late(earlier.get(region.name), region)) is not None:
             yield region.name, late
+
+
+def _ending_at(before: NetworkState, now: NetworkState, links: Mapping[Link, Trouble]) -> tuple[str, ...]:
+    """Return where the end of old epochs is stuck: what began with the published plan is not delivered before it."""
+    then, transition = before.transition, now.transition
+    if before is now or then is None or transition is None or not (transition.published and transition.old_epochs):
+        return ()
+    if (then.epoch, then.version, then.old_epochs) != (transition.epoch, transition.version, transition.old_epochs):
+        return ()
+    silent = tuple(sorted(silent_nodes(now)))
+    return silent or tuple(sorted(arrow(link) for link, trouble in links.items() if trouble.condition == "stuck"))
 
 
 def _late(then: RegionState | None, now: RegionState) -> Trouble | None:

@@ -97,7 +97,7 @@ async def test_a_live_network_is_shown_with_its_rates_latencies_and_holds(
         assert network["totals"] | {"events_per_s": 0, "behind": 0} == {
             "events_per_s": 0, "behind": 0, "regions": 2, "busy_regions": 2, "atoms": 0, "nodes": 1,
             "nodes_answering": 1, "nodes_silent": [], "silent_since_ms": None,
-            "stuck_regions": 0, "held_regions": 0, "held_subscribers": 0,
+            "stuck_regions": 0, "held_regions": 0, "held_subscribers": 0, "held_unknown": 0,
                 "rates_unknown": 0, "behind_unknown": 0, "links": 0, "subscribers": 2,
             "subscribers_alive": 2, "path_nodes": 1.0,
         }  # fmt: skip

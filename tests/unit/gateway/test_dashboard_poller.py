@@ -115,3 +115,25 @@ async def test_alerts_of_a_network_whose_control_redis_was_emptied_are_not_calle
     assert [note["text"] for note in notes if note["text"].startswith("n2: ")]
     assert not [note["text"] for note in notes if note["text"].endswith("solved")]
     assert "the control Redis has lost its data" in " ".join(note["text"] for note in notes if note["bad"])
+
+
+async def test_figures_that_cannot_be_made_are_reported_as_a_look_that_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = 0
+
+    def rates(*_: object) -> dict[tuple[str, int], float]:
+        nonlocal looks
+        looks += 1
+        if looks == 2:
+            raise OverflowError("int too large to convert to float")
+        return {}
+
+    monkeypatch.setattr("gateway.dashboard.poller.delivered_rates", rates)
+
+    async def look() -> NetworkState:
+        return network()
+
+    async with polling(look) as poller:
+        assert looks > 2
+        assert poller.trouble is None
+        texts = [note["text"] for note in poller.document()["notes"]]
+        assert "cannot survey the network: OverflowError: int too large to convert to float" in texts

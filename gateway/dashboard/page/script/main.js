@@ -142,7 +142,7 @@ function showTotals({ totals, alerts, alerts_total }, history) {
   const rows = [
     [atLeast(rate(totals.events_per_s), totals.rates_unknown), `events a second${partly(totals.rates_unknown, unknown)}`],
     [count(totals.regions), `regions, ${hurt(totals) || `${count(totals.busy_regions)} busy`}`, totals.stuck_regions && "bad"],
-    [count(totals.subscribers_alive), `subscribers${totals.held_subscribers ? `, ${count(totals.held_subscribers)} held` : ""}${gone(totals)}`, totals.held_subscribers && "bad"],
+    [count(totals.subscribers_alive), `subscribers${totals.held_subscribers ? `, ${atLeast(count(totals.held_subscribers), totals.held_unknown)} held` : ""}${gone(totals)}`, totals.held_subscribers && "bad"],
     [count(totals.nodes_answering), down ? `nodes, ${count(down)} down` : "nodes", down && "bad"],
     [count(totals.atoms), "atoms"],
     [String(totals.path_nodes), "nodes a path"],
