@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 
 from laboratory.placing.transit_stub import TransitStub, transit_stub
@@ -30,3 +32,16 @@ def papers(seed: int, *, nodes: int, groups: int, subscribers: int = 128) -> Dis
     internetwork = transit_stub(TransitStub().resized(nodes), random)
     work = paper(internetwork.network, internetwork.stub_nodes, random, groups=groups, subscribers=subscribers)
     return Distances.of(work, internetwork.network)
+
+
+def a_matrix(directory: Path) -> Path:
+    """Write a matrix of delays between eight cities, each with room for several nodes; return its file."""
+    random = np.random.default_rng(0)
+    places = random.uniform(0, 100, (8, 2))
+    ms = np.hypot(*(places[:, None] - places[None, :]).transpose(2, 0, 1)) + 1
+    names = [f"city{number}" for number in range(8)]
+    lines = [",".join(["from", *names])] + [
+        ",".join([name, *map(str, row)]) for name, row in zip(names, ms.tolist(), strict=True)
+    ]
+    (directory / "cities.csv").write_text("\n".join(lines))
+    return directory / "cities.csv"

@@ -64,6 +64,10 @@ class Held:
     subscribers: Mapping[str, tuple[frozenset[str], tuple[str, ...]]] = field(default_factory=dict)
     unexamined: int = 0
 
+    def of(self, subscriber: str) -> tuple[frozenset[str], tuple[str, ...]]:
+        """Return which regions a subscriber holds, and for which; both empty if it holds none."""
+        return self.subscribers.get(subscriber, (frozenset(), ()))
+
 
 def owing(now: NetworkState, stuck: AbstractSet[str], arrived: Arrived) -> AbstractSet[str]:
     """Return the stuck regions of which numbers are known to be on their way: others have to wait for these.

@@ -171,7 +171,7 @@ class Poller:
         )
         if snapshot.stuck:
             await asyncio.to_thread(lambda: snapshot.held)  # in a large world this takes long
-        self._arrived = self._arrived.after(state, snapshot.stuck)
+        self._arrived = self._arrived.after(state, snapshot.stuck.keys())
         if self.trouble is not None:
             self.note(Note(_now_ms(), "alert", "surveys of the network work again"))
         self.trouble = None

@@ -167,15 +167,14 @@ class Snapshot:
         return dict(region_troubles(self.before, self.now, self.link_troubles))
 
     @cached_property
-    def stuck(self) -> AbstractSet[str]:
-        """The regions that are stuck."""
-        return {name for name, trouble in self.region_troubles.items() if trouble.condition == "stuck"}
+    def stuck(self) -> Mapping[str, Trouble]:
+        """The regions that are stuck, and where."""
+        return {name: trouble for name, trouble in self.region_troubles.items() if trouble.condition == "stuck"}
 
     @cached_property
     def held(self) -> Held:
         """Who waits for these."""
-        stuck = {name: trouble for name, trouble in self.region_troubles.items() if trouble.condition == "stuck"}
-        return held(self.now, stuck, self.arrived, time.monotonic) if stuck else Held()
+        return held(self.now, self.stuck, self.arrived, time.monotonic) if self.stuck else Held()
 
     def _places(self, regions: Iterable[str]) -> list[str]:
         """Return where regions are stuck."""
@@ -278,8 +277,8 @@ class Snapshot:
         return [self._of_subscriber(each) for each in self.now.connections]
 
     def _of_subscriber(self, each: ConnectionState) -> Row:
-        waits, by = self.held.subscribers.get(each.name, (frozenset(), ()))
-        stuck = each.wanted & self.stuck if each.alive else frozenset()
+        waits, by = self.held.of(each.name)
+        stuck = each.wanted & self.stuck.keys() if each.alive else frozenset()
         return _subscriber(each) | {
             "condition": "held" if waits else "stuck" if stuck else None,
             "stuck_at": self._places(by or stuck),
@@ -308,7 +307,7 @@ class Snapshot:
                 "held": lag.held,
                 "regions": len(lag.regions) or None,
                 "stuck_regions": sum(region in self.region_troubles for region in lag.regions),
-                "held_regions": len(self.held.subscribers.get(lag.name, (frozenset(),))[0]),
+                "held_regions": len(self.held.of(lag.name)[0]),
             }
             for lag in lags
         ]
@@ -349,7 +348,7 @@ class Snapshot:
                 {
                     "name": each.name,
                     "waiting": name in each.waiting,
-                    "held": name in self.held.subscribers.get(each.name, (frozenset(),))[0],
+                    "held": name in self.held.of(each.name)[0],
                 }
                 for each in following[:NAMES_SHOWN]
             ],
@@ -360,8 +359,8 @@ class Snapshot:
         for each in self.now.connections:
             if each.name == name:
                 row = self._of_subscriber(each)
-                waits, _ = self.held.subscribers.get(name, (frozenset(), ()))
-                state = dict.fromkeys(waits, "held") | dict.fromkeys(self.stuck & each.wanted, "stuck")
+                waits, _ = self.held.of(name)
+                state = dict.fromkeys(waits, "held") | dict.fromkeys(self.stuck.keys() & each.wanted, "stuck")
                 first = sorted(each.wanted, key=lambda region: (region not in state, natural(region)))[:NAMES_SHOWN]
                 return row | {
                     "regions_list": [

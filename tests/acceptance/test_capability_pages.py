@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from adapters.embedded.server import EmbeddedServer
-from tests.patience import scaled
+from tests.programs import printed_by
 
 DOCS = Path(__file__).parents[2] / "docs"
 PRINTED = {
@@ -26,16 +22,4 @@ def test_the_program_prints_what_the_page_promises(tmp_path: Path, page: str, na
     text = (DOCS / f"{page}.md").read_text(encoding="utf-8")
     [program] = re.findall(rf"```python\n# {re.escape(name)}\n(.*?)```", text, flags=re.DOTALL)
     (tmp_path / name).write_text(program, encoding="utf-8")
-    with EmbeddedServer() as server:
-        url = server.url if nodes == 1 else "memory://game?nodes=3"
-        done = subprocess.run(
-            [sys.executable, name],
-            cwd=tmp_path,
-            env={**os.environ, "GAMECAST_URL": url},
-            capture_output=True,
-            text=True,
-            timeout=scaled(60),
-            check=False,
-        )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout == PRINTED[page, name], done.stdout
+    assert printed_by(tmp_path, name, nodes=nodes) == PRINTED[page, name]

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from adapters.embedded.server import EmbeddedServer
-from tests.patience import scaled
+from tests.programs import printed_by
 
 PAGE = (Path(__file__).parents[2] / "docs" / "keys.md").read_text(encoding="utf-8")
 PROGRAMS = {
@@ -34,16 +30,5 @@ def test_the_page_has_these_programs() -> None:
 @pytest.mark.parametrize("name", sorted(PRINTED))
 def test_each_program_prints_what_the_page_promises(tmp_path: Path, name: str, nodes: int) -> None:
     (tmp_path / name).write_text(PROGRAMS[name], encoding="utf-8")
-    with EmbeddedServer() as server:
-        url = server.url if nodes == 1 else "memory://game?nodes=3"
-        done = subprocess.run(
-            [sys.executable, name],
-            cwd=tmp_path,
-            env={**os.environ, "GAMECAST_URL": url},
-            capture_output=True,
-            text=True,
-            timeout=scaled(60),
-            check=False,
-        )
-    assert done.returncode == 0, done.stderr
-    assert re.fullmatch(PRINTED[name], done.stdout), done.stdout
+    printed = printed_by(tmp_path, name, nodes=nodes)
+    assert re.fullmatch(PRINTED[name], printed), printed

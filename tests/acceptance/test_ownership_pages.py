@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from adapters.embedded.server import EmbeddedServer
-from tests.patience import scaled
+from tests.programs import printed_by
 
 DOCS = Path(__file__).parents[2] / "docs"
 PROGRAMS = {
@@ -45,15 +41,4 @@ def test_the_pages_have_these_programs() -> None:
 def test_each_program_prints_what_the_page_promises(tmp_path: Path, name: str, nodes: int) -> None:
     for program, text in PROGRAMS.items():
         (tmp_path / program).write_text(text, encoding="utf-8")
-    with EmbeddedServer() as server:
-        url = server.url if nodes == 1 else "memory://game?nodes=3"
-        done = subprocess.run(
-            [sys.executable, name],
-            cwd=tmp_path,
-            env={**os.environ, "GAMECAST_URL": url},
-            capture_output=True,
-            text=True,
-            timeout=scaled(60),
-            check=False,
-        )
-    assert (done.returncode, done.stdout) == (0, PRINTED[name]), done.stderr
+    assert printed_by(tmp_path, name, nodes=nodes) == PRINTED[name]

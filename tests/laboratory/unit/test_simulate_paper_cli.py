@@ -6,7 +6,6 @@ import csv
 from pathlib import Path
 from typing import Any, get_args
 
-import numpy as np
 import orjson
 import pytest
 from click.testing import CliRunner, Result
@@ -16,6 +15,7 @@ from laboratory.commands.simulate import simulate
 from laboratory.commands.simulate_paper import OBJECTIVES
 from placement import splitting
 from placement.placing import Objective
+from tests.placed_worlds import a_matrix
 from tests.shared_data import BLACK_GOLD, SHARED_DATA, needs_shared_data
 
 SCHEMES = {"ours", "unlimited", "paper", "well_placed", "central", "random", "lower_bound"}
@@ -79,18 +79,6 @@ def test_groups_that_are_no_numbers_are_wrong_use(groups: str) -> None:
     result = run("paper", "--groups", groups)
     assert result.exit_code == 2
     assert "is not a list of numbers of groups" in result.stderr
-
-
-def a_matrix(directory: Path) -> Path:
-    random = np.random.default_rng(0)
-    places = random.uniform(0, 100, (8, 2))
-    ms = np.hypot(*(places[:, None] - places[None, :]).transpose(2, 0, 1)) + 1
-    names = [f"city{number}" for number in range(8)]
-    lines = [",".join(["from", *names])] + [
-        ",".join([name, *map(str, row)]) for name, row in zip(names, ms.tolist(), strict=True)
-    ]
-    (directory / "cities.csv").write_text("\n".join(lines))
-    return directory / "cities.csv"
 
 
 @pytest.fixture(scope="module")

@@ -6,28 +6,16 @@ from itertools import permutations
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import orjson
 import pytest
 from click.testing import CliRunner, Result
 
 from cli.plan import plan as plan_command
+from tests.placed_worlds import a_matrix
 
 
 def invoke(*arguments: str) -> Result:
     return CliRunner().invoke(plan_command, ["places", *arguments], catch_exceptions=False)
-
-
-def a_matrix(directory: Path) -> Path:
-    random = np.random.default_rng(0)
-    places = random.uniform(0, 100, (8, 2))
-    ms = np.hypot(*(places[:, None] - places[None, :]).transpose(2, 0, 1)) + 1
-    names = [f"city{number}" for number in range(8)]
-    lines = [",".join(["from", *names])] + [
-        ",".join([name, *map(str, row)]) for name, row in zip(names, ms.tolist(), strict=True)
-    ]
-    (directory / "cities.csv").write_text("\n".join(lines))
-    return directory / "cities.csv"
 
 
 def test_plans_choose_hosts_for_their_nodes(tmp_path: Path) -> None:
