@@ -8,7 +8,11 @@ other end, and the kernel closes that end with the process, however it ends.
 from __future__ import annotations
 
 import os
+import shutil
+import signal
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 
@@ -29,16 +33,18 @@ class Watchdog:
     _LAUNCH = 'echo $$; log=$1; shift; exec "$@" >>"$log" 2>&1'
 
     def __init__(self, directory: Path) -> None:
+        self._directory = directory
         read_end, self._pipe = os.pipe()
         try:
-            self._process = subprocess.Popen(
-                ["/bin/sh", "-c", self._SCRIPT, "gamecast-watchdog", str(directory)],
-                stdin=read_end,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                cwd="/",
-                start_new_session=True,
-            )
+            with _out_of_reach_of_ctrl_c():
+                self._process = subprocess.Popen(
+                    ["/bin/sh", "-c", self._SCRIPT, "gamecast-watchdog", str(directory)],
+                    stdin=read_end,
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                    cwd="/",
+                    start_new_session=True,
+                )
         except BaseException:
             os.close(self._pipe)
             raise
@@ -48,24 +54,37 @@ class Watchdog:
 
     def launch(self, *command: str, log_file: Path) -> subprocess.Popen[bytes]:
         """Start a server to watch; it must not put itself into the background."""
-        return subprocess.Popen(
-            ["/bin/sh", "-c", self._LAUNCH, "gamecast-launch", str(log_file), *command],
-            stdin=subprocess.DEVNULL,
-            stdout=self._pipe,
-            stderr=subprocess.DEVNULL,
-            cwd="/",
-            start_new_session=True,  # the terminal's ^C is for this process, which stops the server in its own time
-        )
+        with _out_of_reach_of_ctrl_c():
+            return subprocess.Popen(
+                ["/bin/sh", "-c", self._LAUNCH, "gamecast-launch", str(log_file), *command],
+                stdin=subprocess.DEVNULL,
+                stdout=self._pipe,
+                stderr=subprocess.DEVNULL,
+                cwd="/",
+                start_new_session=True,  # the terminal's ^C is for this process, which stops the server in its own time
+            )
 
     def forget_server(self) -> None:
         """Forget the server. Call this after it has ended: another process may get its id soon."""
-        os.write(self._pipe, b"\n")
+        with suppress(BrokenPipeError):  # the watchdog was killed: it watches nothing
+            os.write(self._pipe, b"\n")
 
     def close(self) -> None:
         """Close the watchdog; return when the server and the directory are gone."""
         _open_pipes.discard(self._pipe)
         os.close(self._pipe)
-        self._process.wait()
+        if self._process.wait() != 0:  # it was killed
+            shutil.rmtree(self._directory, ignore_errors=True)
+
+
+@contextmanager
+def _out_of_reach_of_ctrl_c() -> Iterator[None]:
+    """Start processes that a terminal's ^C does not end, not even before they have a session of their own."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _close_pipes_in_fork() -> None:

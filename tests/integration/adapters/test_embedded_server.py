@@ -318,6 +318,26 @@ def port_of(server: EmbeddedServer) -> int:
     return int(server.url.rpartition(":")[2])
 
 
+def test_it_leaves_nothing_behind_when_its_watchdog_was_killed() -> None:
+    with EmbeddedServer() as server:
+        pid, directory = server.pid, server.directory
+        assert server._watchdog is not None
+        watchdog = server._watchdog._process
+        watchdog.kill()
+        watchdog.wait()
+    assert not is_running(pid)
+    assert not directory.exists()
+
+
+def test_ctrl_c_reaches_neither_the_server_nor_its_watchdog_before_they_have_their_own_session() -> None:
+    with EmbeddedServer() as server:
+        assert server._watchdog is not None
+        for pid in (server.pid, server._watchdog._process.pid):
+            told = Path(f"/proc/{pid}/status").read_text()
+            blocked = int(told.partition("SigBlk:")[2].split()[0], 16)
+            assert blocked & 1 << signal.SIGINT - 1
+
+
 def is_running(pid: int) -> bool:
     """A zombie whose adoptive parent does not reap is not running."""
     try:

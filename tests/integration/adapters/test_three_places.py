@@ -223,7 +223,9 @@ class Game:
         """Return for how long, from now on, events of some region are not accepted."""
         begun = time.monotonic()
         async with patience(90):
-            while any(self._answered.get(region, 0.0) <= begun for region in REGIONS):  # noqa: ASYNC110
+            while waiting := [region for region in REGIONS if self._answered.get(region, 0.0) <= begun]:
+                for publisher in self._publishers:
+                    assert not publisher.done(), (waiting, publisher.exception())
                 await asyncio.sleep(0.02)
         return max(self._answered.values()) - begun
 

@@ -308,17 +308,18 @@ async def test_without_keys_a_page_cannot_have_its_own_name_lead_here(shared_red
 
 
 async def test_events_come_faster_than_a_token_allows(guarded: Running, keys_file: Path) -> None:
-    token = minted(keys_file, rate=2, burst=3)
+    token = minted(keys_file, rate=0.1, burst=3)
     async with Socket.open(guarded.url, token=token) as socket, aiohttp.ClientSession() as client:
         replies = [await socket.publish("arena/1", 1, id=number) for number in range(5)]
         assert [reply["type"] for reply in replies] == ["ack"] * 3 + ["error"] * 2
         assert replies[3]["code"] == "rate"
         assert replies[3]["retriable"]
-        assert 0 < replies[3]["retry_after_ms"] <= 500
+        assert 0 < replies[3]["retry_after_ms"] <= 10_000
         headers = {"Authorization": f"Bearer {token}"}
         address = guarded.url + "/v1/regions/arena%2F1/events"
         async with client.post(address, headers=headers, json={"payload": 1}) as response:
-            assert (response.status, response.headers["Retry-After"]) == (429, "1")
+            assert response.status == 429
+            assert 1 <= int(response.headers["Retry-After"]) <= 10
 
 
 async def test_more_sessions_than_a_token_allows_are_refused(guarded: Running, keys_file: Path) -> None:
