@@ -388,7 +388,7 @@ async def test_who_drops_in_the_middle_of_a_state_leaves_nothing_behind(redis_se
         await asyncio.gather(*(maker.publish_async("forest", text, key=key) for key, text in texts))
         async with Socket.open(running.url, name="ana") as ana:
             await ana.say(type="subscribe", id=2, regions=["forest"], state=True)
-            await asyncio.sleep(1)
+            await ana.take(1)
             ana.drop()
         await running.is_noted("session-closed", name="~ana")
         assert len(running.gateway._kept) == 0
