@@ -122,7 +122,7 @@ class Leader:
         control, operator, token = self._control, self._operator, self._token
         match errand:
             case errands.Look():
-                return await control.look(token, LEASE_MS)
+                return await control.look(token, LEASE_MS, begins=False)
             case errands.Keep():
                 return await control.keep(token, LEASE_MS)
             case errands.Write(how, record):

@@ -36,8 +36,13 @@ RESUME_S = 60.0
 class Control(Protocol):
     """The control store, as a manager uses it."""
 
-    async def look(self, token: str, lease_ms: int) -> Seen | None:
-        """Take or renew the lease, and return what a leader decides by; None while another candidate leads."""
+    async def look(self, token: str, lease_ms: int, *, begins: bool = True) -> Seen | None:
+        """Take or renew the lease, and return what a leader decides by; None while another candidate leads.
+
+        ``begins``: whether a turn begins, whose writes follow from what is seen. In a turn, what was written meanwhile
+        is seen as well, but has all further writes refused: they would follow from an older record. Even a write of
+        this candidate's own can be such a one, if it came late and had no answer.
+        """
 
     async def expected(self) -> frozenset[Pair]:
         """Return the declared overlaps; declarations are permanent."""

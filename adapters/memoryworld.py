@@ -363,19 +363,23 @@ class MemoryControl:
     def __init__(self, world: MemoryWorld) -> None:
         self._world, self._store = world, world.store
         self._known = Known()
+        self._fence = 0
 
     def learn(self, other: MemoryControl) -> None:
         """Know what another access has learnt since it was a copy of this one."""
         self._known = max(self._known, other._known)
+        self._fence = max(self._fence, other._fence)
 
     async def failed(self, reason: str) -> None:
         """See `Control.failed`: there is no look from outside."""
 
-    async def look(self, token: str, lease_ms: int) -> Seen | None:
+    async def look(self, token: str, lease_ms: int, *, begins: bool = True) -> Seen | None:
         """See `Control.look`."""
         seen = self._store.look(token, lease_ms, self._world.now_ms, self._known)
         if seen is not None:
             self._known = self._store.known
+            if begins:
+                self._fence = self._known.number
         return seen
 
     async def expected(self) -> frozenset[Pair]:
@@ -408,9 +412,9 @@ class MemoryControl:
 
     async def begin_to_plan(self, token: str) -> Mapping[str, Interest] | None:
         """See `Control.begin_to_plan`."""
-        wanted = self._store.begin_to_plan(Fence(token, self._known.number), self._world.now_ms)
+        wanted = self._store.begin_to_plan(Fence(token, self._fence), self._world.now_ms)
         if wanted is not None:
-            self._known = self._known._replace(number=self._store.known.number)
+            self._wrote()
         return wanted
 
     async def proposal(self) -> tuple[str, Plan] | None:
@@ -447,10 +451,14 @@ class MemoryControl:
         self._world.changed()
 
     def _write(self, how: Callable[[Fence, T, float], bool], token: str, what: T) -> bool:
-        done = how(Fence(token, self._known.number), what, self._world.now_ms)
+        done = how(Fence(token, self._fence), what, self._world.now_ms)
         if done:
-            self._known = self._known._replace(number=self._store.known.number)
+            self._wrote()
         return done
+
+    def _wrote(self) -> None:
+        self._fence = self._store.known.number
+        self._known = self._known._replace(number=self._fence)
 
     def _tell(self, how: Callable[[Fence, Record, float], bool], token: str, record: Record) -> bool:
         done = self._write(how, token, record)

@@ -176,9 +176,9 @@ class TellingControl(LeaderControl):
         super().__init__(url)
         self._leads = False
 
-    async def look(self, token: str, lease_ms: int) -> Seen | None:
+    async def look(self, token: str, lease_ms: int, *, begins: bool = True) -> Seen | None:
         """See `Control.look`."""
-        seen = await super().look(token, lease_ms)
+        seen = await super().look(token, lease_ms, begins=begins)
         self._tell(seen is not None)
         return seen
 

@@ -84,7 +84,10 @@ class Handle(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """Renew the lease and read the control store. Answer: `Seen`, or None while another candidate leads."""
+    """Renew the lease and read the control store. Answer: `Seen`, or None while another candidate leads.
+
+    What is written in this turn does not follow from what is seen: if the state was written by others, it is refused.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +97,7 @@ class Keep:
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """Write a record, under the lease and only if nothing was written since the last look. Answer: whether it was.
+    """Write a record, under the lease and only if others wrote nothing since the turn began. Answer: whether it was.
 
     ``save``: keep it; ``announce``: tell clients a plan that all nodes know, once; ``settle``: both in one step, where
     the nodes have nothing to do; ``grant``: both in one step, while a transition goes on; ``found``: announce a plan

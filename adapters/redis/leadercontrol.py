@@ -58,6 +58,8 @@ class LeaderControl(RedisControl):
         super().__init__(url)
         self._watch = LeaseWatch()
         self._ledger = Ledger()
+        self._fence = -1
+        """How often the state had been written when the turn began, and by this candidate since."""
         self._term: Any = None
         """That of the last look that was answered."""
         self._using = asyncio.Lock()
@@ -73,12 +75,15 @@ class LeaderControl(RedisControl):
         self._waiting = RedisConnection(url, SOLE_NODE)
         """Blocks until there is a new request."""
 
-    async def look(self, token: str, lease_ms: int) -> Seen | None:
+    async def look(self, token: str, lease_ms: int, *, begins: bool = True) -> Seen | None:
         """See `Control.look`."""
         async with self._using:
             if time.monotonic() >= self._mend_at_s:
                 await self._mend()
-            return await self._look(token, lease_ms)
+            seen = await self._look(token, lease_ms)
+            if begins:
+                self._fence = self._ledger.number
+            return seen
 
     async def _look(self, token: str, lease_ms: int) -> Seen | None:
         stale = self._watch.stale(time.monotonic(), lease_ms)
@@ -156,7 +161,7 @@ class LeaderControl(RedisControl):
         async with self._using:
             if not await self._write(token, self._ledger.saving(record)):
                 return False
-            self._ledger.wrote(record)
+            self._wrote(record)
             return True
 
     async def announce(self, token: str, record: Record) -> bool:
@@ -187,7 +192,7 @@ class LeaderControl(RedisControl):
         async with self._using:
             if not await self._write(token, [("DEL", ControlKeys.sole)]):
                 return None
-            self._ledger.number += 1
+            self._wrote()
             # What is told from now on is noted.
             return await self._ledger.read_interests(self._connection.call, self._connection.pipeline)
 
@@ -250,7 +255,7 @@ class LeaderControl(RedisControl):
         async with self._using:
             if not await self._write(token, [("HSET", ControlKeys.seen_runs, *chain.from_iterable(runs.items()))]):
                 return False
-            self._ledger.number += 1
+            self._wrote()
             return True
 
     async def expected(self) -> frozenset[Pair]:
@@ -345,19 +350,28 @@ class LeaderControl(RedisControl):
             commands, names = self._ledger.announcing(record, saved)
             if not await self._write(token, [*commands, *more], names):
                 return False
-            self._ledger.wrote(saved, record)
+            self._wrote(saved, record)
             return True
+
+    def _wrote(self, *records: Record) -> None:
+        self._fence += 1
+        if records:
+            self._ledger.wrote(*records)
+        else:
+            self._ledger.number += 1
 
     async def _write(
         self, token: str, commands: Sequence[tuple[Any, ...]], names: frozenset[str] | None = frozenset()
     ) -> bool:
         """Carry out commands, all at once; ``names``: for whom it is news, None: for all."""
+        if self._ledger.number != self._fence:
+            return False
         if names is not None and len(names) > NAMES_MAX:
             names = None
         arguments: list[Any] = [-1] if names is None else [len(names), *sorted(names)]
         for command in commands:
             arguments += (len(command), *command)
-        return bool(await self._lead("write", token, self._ledger.number, *arguments))
+        return bool(await self._lead("write", token, self._fence, *arguments))
 
     async def _keep_past(self, token: str, record: Record) -> bool:
         """Store where the epochs were that a plan ends, before it is announced: readers of history need it."""

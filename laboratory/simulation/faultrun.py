@@ -9,7 +9,7 @@ from itertools import combinations
 from random import Random
 
 from laboratory.simulation.engine import Engine, Process, Weather
-from laboratory.simulation.judging import Drawn, Run, epochs_at, unordered, violations
+from laboratory.simulation.judging import Drawn, Run, epochs_at, misnumbered, unordered, violations
 from laboratory.simulation.network import Network, events_in
 from laboratory.simulation.server import Server
 from sequencing.frames import CARRIES_EVENTS, parse_meta
@@ -191,7 +191,7 @@ def run_faults(scenario: Scenario) -> Outcome:
     )
     return Outcome(
         scenario,
-        crashed or (*violations(run), *unordered(network.store.announced)),
+        crashed or (*violations(run), *unordered(network.store.announced), *misnumbered(network.store.announced)),
         engine.steps,
         sum(map(len, drawn.values())),
         sum(len(session.deliveries) for session in sessions),

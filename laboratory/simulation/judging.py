@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import NamedTuple
 
 from laboratory.simulation.network import KeyedFrame
@@ -19,6 +20,7 @@ from sequencing.expected import orders_all
 from sequencing.plan import Plan
 from sequencing.ready import Missing
 from sequencing.record import Record
+from sequencing.store import number_of
 
 
 class Drawn(NamedTuple):
@@ -87,6 +89,14 @@ def unordered(records: Iterable[Record]) -> list[str]:
                 return [
                     f"plan: {plan.epoch}-{plan.version} counts {name} for {sorted(regions)}, and does not order them"
                 ]
+    return []
+
+
+def misnumbered(records: Iterable[Record]) -> list[str]:
+    """Return the first plan that was announced with no greater number than the one before it; empty if none."""
+    for before, after in pairwise(number_of(record.plan) for record in records):
+        if after <= before:
+            return [f"plan: {after[0]}-{after[1]} was announced after {before[0]}-{before[1]}"]
     return []
 
 

@@ -98,6 +98,7 @@ class Leading:
         self._engine, self._store = network.engine, network.store
         self._token = f"{process.name}.{process.life}"
         self._known = Known()
+        self._fence = 0
         self._begun: list[_Work] = []
         self._machine = self._new_machine()
         self._planning_ms_max = self._engine.random.choice(PLANNING_MS_MAX)
@@ -169,7 +170,7 @@ class Leading:
         network, store = self._network, self._store
         match errand:
             case errands.Look():
-                return (yield from self._look())
+                return (yield from self._look(begins=False))
             case errands.Keep():
                 return (yield self._call(lambda: store.keep(self._token, LEASE_MS, self._engine.now)))
             case errands.Write(how, record):
@@ -219,7 +220,7 @@ class Leading:
     def _call(self, do: Callable[[], Any]) -> Call:
         return Call(self._network.control, do)
 
-    def _look(self) -> Waits:
+    def _look(self, *, begins: bool = True) -> Waits:
         known = self._known
 
         def look() -> tuple[Seen | None, Known]:
@@ -229,18 +230,20 @@ class Leading:
         seen, known = yield self._call(look)
         if seen is not None:
             self._known = known
+            if begins:
+                self._fence = known.number
         return seen
 
     def _fenced(self, write: Callable[..., Any], *what: Any) -> Waits:
-        """Write, unless others have written since the last look."""
-        fence = Fence(self._token, self._known.number)
+        """Write, unless others have written since the turn began."""
+        fence = Fence(self._token, self._fence)
 
         def do() -> tuple[Any, int]:
             return write(fence, *what, self._engine.now), self._store.known.number
 
         done, number = yield self._call(do)
         if done is not None and done is not False:
-            self._known = self._known._replace(number=number)
+            self._known, self._fence = self._known._replace(number=number), number
         return done
 
     def _begin(self, inner: Errand | Steps[Any]) -> Handle:

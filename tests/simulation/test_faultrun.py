@@ -8,6 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from laboratory.commands.simulate import simulate
+from laboratory.simulation import server
 from laboratory.simulation.engine import Weather
 from laboratory.simulation.faultrun import Scenario, run_faults
 from tests.simulation.mutations import MUTATIONS
@@ -32,6 +33,14 @@ def test_a_state_comes_in_its_place_beside_gaps_and_regions_without_an_order(see
 @pytest.mark.parametrize("seed", [203, 260])
 def test_a_join_tells_where_it_began_also_if_an_epoch_began_before_its_marker_came(seed: int) -> None:
     """It told a position behind events that it had delivered."""
+    assert run_faults(Scenario.of(seed)).violations == ()
+
+
+@pytest.mark.parametrize("seed", [704042, 705394])
+def test_no_two_plans_are_announced_with_one_number(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A leader's write that had no answer comes while it makes another plan from what was before."""
+    monkeypatch.setattr(server, "JOINT", 0.4)
+    monkeypatch.setattr(server, "KEYED", 0.5)
     assert run_faults(Scenario.of(seed)).violations == ()
 
 

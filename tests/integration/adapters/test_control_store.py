@@ -482,3 +482,27 @@ async def test_what_another_program_puts_in_place_of_a_proposal_keeps_no_leader_
         assert seen is not None
         with pytest.raises(PlanError, match="not a gamecast plan"):
             await control.proposal()
+
+
+async def test_what_a_turn_writes_is_refused_once_the_state_was_written_by_others(
+    control: LeaderControl, redis_server: EmbeddedServer
+) -> None:
+    """Even by the candidate itself: a write that had no answer in time, and came late."""
+    assert await control.settle(ME, record(1))
+    late = LeaderControl(redis_server.url)
+    assert await late.look(ME, LEASE_MS) is not None
+    assert await late.settle(ME, record(2))
+    await late.close()
+    seen = await control.look(ME, LEASE_MS, begins=False)
+    assert seen is not None
+    assert seen.announced == (1, 2)
+    assert not await control.settle(ME, record(2))
+    assert not await control.save(ME, record(1))
+    assert await control.begin_to_plan(ME) is None
+    assert await control.look(ME, LEASE_MS, begins=False) is not None
+    assert not await control.settle(ME, record(2))
+    assert await control.look(ME, LEASE_MS) is not None
+    assert await control.settle(ME, record(3))
+    assert await control.look(ME, LEASE_MS, begins=False) is not None
+    assert await control.settle(ME, record(4))
+    assert (await seen_by_another(redis_server))[1] == (1, 4)
