@@ -319,7 +319,9 @@ async def test_events_come_faster_than_a_token_allows(guarded: Running, keys_fil
         address = guarded.url + "/v1/regions/arena%2F1/events"
         async with client.post(address, headers=headers, json={"payload": 1}) as response:
             assert response.status == 429
-            assert 1 <= int(response.headers["Retry-After"]) <= 10
+            left_ms = (await response.json())["error"]["retry_after_ms"]
+            assert 0 < left_ms <= 10_000
+            assert response.headers["Retry-After"] == str(max(1, round(left_ms / 1000)))
 
 
 async def test_more_sessions_than_a_token_allows_are_refused(guarded: Running, keys_file: Path) -> None:
