@@ -89,14 +89,17 @@ class Deployment:
     def children(self, node: str, command: str) -> list[int]:
         """Return the processes of a place that run a command of gamecast."""
         group = os.getpgid(self.places[node].pid)
-        told = subprocess.run(["ps", "-eo", "pid=,pgid=,args="], capture_output=True, text=True, check=True).stdout
-        rows = [line.split(None, 2) for line in told.splitlines()]
-        mine = [(int(pid), said) for pid, of, said in rows if int(of) == group]
-        return [pid for pid, said in mine if f"gamecast {command}" in said and "start.sh" not in said]
+        found = []
+        for each in Path("/proc").glob("[0-9]*"):  # `ps` cuts lines off where COLUMNS says how long they may be
+            with suppress(OSError):
+                said = (each / "cmdline").read_bytes().split(b"\0")
+                if os.getpgid(int(each.name)) == group and command.encode() in said[1:3]:
+                    found.append(int(each.name))
+        return found
 
     def kill_gateway(self, node: str) -> None:
-        for pid in self.children(node, "gateway"):
-            os.kill(pid, signal.SIGKILL)
+        [gateway] = self.children(node, "gateway")
+        os.kill(gateway, signal.SIGKILL)
 
     async def metric(self, node: str, name: str) -> dict[str, float]:
         """Return the series of a metric, as the gateway of a place tells it."""
@@ -375,7 +378,10 @@ async def is_replaced(servers: ReplicatedServers, number: int, dead: EmbeddedSer
 
 async def _is_refused(port: int) -> bool:
     try:
-        _, writer = await asyncio.open_connection("127.0.0.1", port)
+        async with asyncio.timeout(1):  # a server that ends may take no connection, and refuse none
+            _, writer = await asyncio.open_connection("127.0.0.1", port)
+    except TimeoutError:
+        return False
     except OSError:
         return True
     writer.close()
