@@ -482,12 +482,17 @@ class Node:
         steps: Iterable[tuple[int, str]],
         link_ends: Iterable[str] = (),
         headless: Iterable[tuple[str, int]] = (),
+        plan: tuple[int, int] = (0, 0),
     ) -> None:
         """Forget steps, (epoch, region) each, for which nothing is in flight any more; egress streams stay.
 
         ``link_ends``: the other ends of links that are dead, because a node there was restarted; ``headless``: the
         regions whose heads of keys another node keeps, and from which epoch on: they may have come back since.
+        ``plan``: the one for which this is done, epoch and version. An earlier one that is prepared late is refused:
+        it would open forgotten ingresses that know of no frame.
         """
+        if self.epoch:
+            self.epoch, self.version = max(plan, (self.epoch, self.version))
         for region, epoch in headless:
             if (heads := self.heads.get(region)) is not None and heads.began < epoch:
                 del self.heads[region]

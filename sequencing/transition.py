@@ -202,7 +202,8 @@ class Transition:
                         steps.setdefault(node, []).append(key)
         dead = tuple(end for node in self.plan.nodes for end in self._lost(node))
         nodes = self.plan.nodes if dead else steps
-        return [Forget(node, tuple(steps.get(node, ())), dead, tuple(headless.get(node, ()))) for node in nodes]
+        number = self.plan.epoch, self.plan.version
+        return [Forget(node, tuple(steps.get(node, ())), dead, tuple(headless.get(node, ())), number) for node in nodes]
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,16 +305,18 @@ class Seal:
 @dataclass(frozen=True, slots=True)
 class Forget:
     """Drop the steps of old epochs, (epoch, region) each, the links to and from lost nodes, and the heads of keys of
-    regions that enter elsewhere from an epoch on."""
+    regions that enter elsewhere from an epoch on. ``plan``: epoch and version of the new plan, which the node may have
+    no step of; from then on it prepares no earlier one."""
 
     node: str
     steps: tuple[tuple[int, str], ...]
     link_ends: tuple[str, ...] = ()
     headless: tuple[tuple[str, int], ...] = ()
+    plan: tuple[int, int] = (0, 0)
 
     def perform(self, node: Node) -> bool:
         """Perform the task at a node in memory."""
-        node.forget(self.steps, self.link_ends, self.headless)
+        node.forget(self.steps, self.link_ends, self.headless, self.plan)
         return True
 
 

@@ -8,8 +8,8 @@
 --       with a loss of the heads of keys, or '0', then publisher, accepted for each and key, its head, a newline and its
 --       value for each; for each region
 --    or 'seal', then region, epoch, number of the TICK for each stream
---    or 'forget', how many dead ends of links, those, how many regions whose keys are elsewhere, those and from which
---       epoch on for each, then epoch, region for each step
+--    or 'forget', epoch and version of the plan for which, how many dead ends of links, those, how many regions whose
+--       keys are elsewhere, those and from which epoch on for each, then epoch, region for each step
 --    or 'forget publishers', incarnation, then region and publisher, a newline between, for each
 --    or 'any', epoch, version, retention, the network's first epoch: begin whatever region of that epoch is published to
 --    or 'no more': begin only those of steps
@@ -212,12 +212,18 @@ if ARGV[1] == 'forget publishers' then
 end
 
 if ARGV[1] == 'forget' then
-  local ends = tonumber(ARGV[2])
-  for at = 3, ends + 2 do
+  local epoch, version = tonumber(ARGV[2]), tonumber(ARGV[3])
+  local node = redis.call('HMGET', node_key, 'epoch', 'version')
+  local node_epoch, node_version = tonumber(node[1] or '0'), tonumber(node[2] or '0')
+  if node_epoch > 0 and (epoch > node_epoch or (epoch == node_epoch and version > node_version)) then
+    redis.call('HSET', node_key, 'epoch', ARGV[2], 'version', ARGV[3])
+  end
+  local ends = tonumber(ARGV[4])
+  for at = 5, ends + 4 do
     forget_link(ARGV[at])
   end
-  local headless = tonumber(ARGV[ends + 3])
-  for at = ends + 4, ends + 2 * headless + 3, 2 do
+  local headless = tonumber(ARGV[ends + 5])
+  for at = ends + 6, ends + 2 * headless + 5, 2 do
     local began = string.match(redis.call('HGET', prefix .. 'keyed', ARGV[at]) or '', ' (%d+)$')
     if began and tonumber(began) < tonumber(ARGV[at + 1]) then -- else they have come back since
       redis.call('DEL', prefix .. 'heads:' .. ARGV[at], prefix .. 'values:' .. ARGV[at], prefix .. 'heads:\n' .. ARGV[at])
@@ -225,7 +231,7 @@ if ARGV[1] == 'forget' then
       redis.call('HDEL', prefix .. 'keyed', ARGV[at])
     end
   end
-  for at = ends + 2 * headless + 4, #ARGV, 2 do
+  for at = ends + 2 * headless + 6, #ARGV, 2 do
     forget(ARGV[at] .. ' ' .. ARGV[at + 1])
     redis.call('EXPIRE', prefix .. 'egress:' .. ARGV[at] .. ':' .. ARGV[at + 1], ENDED_KEPT_S)
   end

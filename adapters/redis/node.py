@@ -405,13 +405,15 @@ class RedisNode:
         steps: Iterable[tuple[int, str]],
         link_ends: Sequence[str] = (),
         headless: Sequence[tuple[str, int]] = (),
+        plan: tuple[int, int] = (0, 0),
     ) -> None:
-        """Forget steps, (epoch, region) each, links, and the heads of keys of some regions."""
+        """Forget steps, (epoch, region) each, links, and the heads of keys of some regions, for a plan."""
         for some in _some(headless, CLOSE_MAX):
-            await self.connection.run(INSTALL, self._step_keys, "forget", 0, len(some), *chain.from_iterable(some))
+            arguments = 0, len(some), *chain.from_iterable(some)
+            await self.connection.run(INSTALL, self._step_keys, "forget", *plan, *arguments)
         for gone in _some([*steps], INSTALL_STEPS_MAX) or [()]:
             arguments = len(link_ends), *link_ends, 0, *chain.from_iterable(gone)
-            await self.connection.run(INSTALL, self._step_keys, "forget", *arguments)
+            await self.connection.run(INSTALL, self._step_keys, "forget", *plan, *arguments)
 
     async def forget_publishers(self, upto: int, living: AbstractSet[str], cursor: int = 0) -> int | None:
         """Forget some of the publishers of incarnations up to one, but for some names; return a cursor to go on by."""

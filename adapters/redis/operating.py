@@ -150,8 +150,8 @@ async def perform(task: Task | BeginAny | BeginNoMore, node: RedisNode, retentio
             return await node.ended(streams)
         case Seal(_, sealed):
             await node.seal(sealed)
-        case Forget(_, old, link_ends, headless):
-            await node.forget(old, link_ends, headless)
+        case Forget(_, old, link_ends, headless, number):
+            await node.forget(old, link_ends, headless, number)
         case BeginAny(_, plan):
             return await node.begin_any(plan, retention_events)
         case BeginNoMore(_, epoch):

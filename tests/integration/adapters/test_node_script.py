@@ -79,6 +79,7 @@ class Forget:
     steps: tuple[tuple[int, str], ...]
     link_ends: tuple[str, ...]
     headless: tuple[tuple[str, int], ...]
+    plan: tuple[int, int]
 
 
 @dataclass(frozen=True)
@@ -227,7 +228,13 @@ def actions(draw: st.DrawFn) -> list[Any]:
             tick = draw(st.sampled_from((0, 1, 3, 702)))
             changes = (
                 Open(other, node, region, epoch, draw(st.sampled_from((0, 0, epoch)))),
-                Forget(node, ((epoch, region),), ends, draw(st.sampled_from(((), ((region, following),))))),
+                Forget(
+                    node,
+                    ((epoch, region),),
+                    ends,
+                    draw(st.sampled_from(((), ((region, following),)))),
+                    draw(st.sampled_from(((0, 0), (epoch, following)))),
+                ),
                 Seal(node, ((region, epoch, tick),)),
                 Admit(node, draw(st.sampled_from("12"))),
                 draw(forgetting(node)),
@@ -342,7 +349,7 @@ def borders(draw: st.DrawFn) -> list[Any]:
             region = draw(st.sampled_from(list(BORDERS)))
             rare = (
                 draw(forgetting(node)),
-                Forget(node, ((epoch, region),), (), ()),
+                Forget(node, ((epoch, region),), (), (), draw(st.sampled_from(((0, 0), (epoch + 1, 1))))),
                 Seal(node, ((region, epoch, 0),)),
                 Open(node, node, region, epoch, 0),
                 Admit(node, "2"),
@@ -419,8 +426,9 @@ async def play(script: Sequence[Any], url: str) -> None:
                 opening = Opening(action.region, action.epoch, tuple(accepted.items()), handed)
                 await scripts[action.node].open_ingresses([opening])
             elif isinstance(action, Forget):
-                machines[action.node].forget(action.steps, action.link_ends, action.headless)
-                await scripts[action.node].forget(action.steps, action.link_ends, action.headless)
+                told = action.steps, action.link_ends, action.headless, action.plan
+                machines[action.node].forget(*told)
+                await scripts[action.node].forget(*told)
             elif isinstance(action, ForgetPublishers):
                 known = machines[action.node].accepted_of
                 decided = machines[action.node].outcomes

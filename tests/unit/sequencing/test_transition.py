@@ -134,8 +134,20 @@ def test_regions_that_move_close_open_drain_and_are_forgotten_and_others_go_on()
         "prepared: n2 forgets a1 b1; links ",
     ]
     assert nodes["n1"].steps.keys() == {(1, "d")}
-    assert [(nodes[name].epoch, nodes[name].version) for name in NAMES] == [(1, 1), (2, 1), (2, 1)]
+    assert [(nodes[name].epoch, nodes[name].version) for name in NAMES] == [(2, 1)] * 3
     say(nodes, new, "a", 3)
+
+
+def test_what_was_prepared_for_an_earlier_plan_and_comes_late_opens_no_forgotten_ingress() -> None:
+    nodes = network(OLD)
+    say(nodes, OLD, "a", 1)
+    late = Prepare("n1", OLD, tuple(OLD.steps("n1", ["a", "b", "d"])), ())
+    new = plan_of(2, "a:n2>n3 b:n2>n3 c:n3 d:n2", Atom(AtomId(2), ("a", "b"), "n3"), epochs={"c": 1})
+    gone_to(Record(new, behind=(OLD,)), nodes)
+    assert not late.perform(nodes["n1"])
+    assert not nodes["n1"].steps
+    again = PublishedFrame("a", 1, "p", 1, 1, 1, b"")
+    assert [answer.verdict for answer in nodes["n1"].publish([again])] == ["stale"]
 
 
 def test_a_region_that_nobody_had_is_prepared_and_nothing_else_happens() -> None:
