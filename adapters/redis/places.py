@@ -24,6 +24,7 @@ import hiredis
 import redis.asyncio
 from redis import crc, exceptions
 
+from adapters.redis.tls import share_context
 from adapters.urls import ESCAPES, own_options, split_url
 from sequencing.errors import Unreachable
 
@@ -335,7 +336,9 @@ def connection_to(url: str) -> Any:
         socket_read_size=READ_BYTES,
         driver_info=None,
     )
-    return pool.make_connection()  # type: ignore[no-untyped-call]
+    connection = pool.make_connection()  # type: ignore[no-untyped-call]
+    share_context(connection)
+    return connection
 
 
 def _require_place(url: str) -> None:
