@@ -16,7 +16,7 @@ import click
 
 from adapters.backoff import Backoff
 from adapters.redis.leadercontrol import LeaderControl
-from cli.logs import daemon_logger
+from cli.logs import daemon_logger, is_json
 from gamecast.client.configuration import Limits
 from launcher.ending import BUG, INFRASTRUCTURE, INTERRUPTED, ending_of
 from sequencing.errands import Seen
@@ -116,7 +116,8 @@ async def unless_stopped(work: Coroutine[Any, Any, T], stop: asyncio.Event) -> T
 def run_until_stopped(work: Callable[[Stop], Coroutine[Any, Any, T]], *, end_s_max: float | None = END_S_MAX) -> T:
     """Run ``work``, which ends soon after its `Stop` is set, and return its result.
 
-    Raises `KeyboardInterrupt` after SIGINT, once the work has ended.
+    Raises `KeyboardInterrupt` after SIGINT, once the work has ended. Where the log is JSON, the error that
+    ends the work is a line of it, too.
     """
 
     async def working() -> tuple[T, bool]:
@@ -124,7 +125,14 @@ def run_until_stopped(work: Callable[[Stop], Coroutine[Any, Any, T]], *, end_s_m
         return await work(stop), stop.interrupted
 
     with asyncio.Runner(loop_factory=fast_loop()) as runner:
-        done, interrupted = runner.run(working())
+        try:
+            done, interrupted = runner.run(working())
+        except Exception as error:
+            ending = ending_of(error)
+            if ending.said is None or ending.status == BUG or not is_json():
+                raise
+            logger.error(ending.said)  # noqa: TRY400 - a line like the one that others print, without a traceback
+            raise SystemExit(ending.status) from error
     if interrupted:
         raise KeyboardInterrupt
     return done

@@ -36,6 +36,11 @@ def log_as(log_format: LogFormat) -> None:
     logging.getLogger("gamecast.daemon").setLevel(logging.INFO)
 
 
+def is_json() -> bool:
+    """Return whether the log of this process is JSON."""
+    return any(isinstance(each.formatter, JsonLines) for each in logging.getLogger().handlers)
+
+
 class TextLines(logging.Formatter):
     """Formats each record as one line, ``time level logger: message``, and a traceback below it."""
 

@@ -20,7 +20,7 @@ from cli.commands import Group
 from cli.daemons import Stop, TellingControl, leading_options, once_there, run_until_stopped, wait_option
 from cli.logs import LogFormat, daemon_logger, log_as, log_option
 from gamecast.client.networks import require_reachable
-from gamecast.errors import OtherSideError, UnknownScheme, Unreachable, UsageError
+from gamecast.errors import NoLeader, OtherSideError, UnknownScheme, Unreachable, UsageError
 from sequencing.extras import first_missing, require
 
 logger = daemon_logger("node")
@@ -157,12 +157,12 @@ def retire(name: str, control_url: str) -> None:
     """Move a node's regions to the other nodes, and take it out of the network, for good.
 
     Events go on meanwhile: nothing is lost, and the order stays. Also for a node that was given up, or whose name was a
-    mistake. Its `gamecast node` ends by itself; stop its Redis when this command has said that nothing is there any
-    more. If it is interrupted, or a leader refuses a move, repeat it. A retired name is not used again. Needs the extra
-    planner.
+    mistake. Its `gamecast node` ends by itself; stop its Redis when this command has said that you may: the control
+    Redis stays. If it is interrupted, or a leader refuses a move, repeat it. A retired name is not used again. Needs
+    the extra planner.
 
     Exit status: 0 when nothing is there any more, 2 for wrong use (no such node, or it is the only one), 3 if the
-    control Redis, the node, or a leader does not answer.
+    control Redis, the node, all others, or a leader does not answer.
 
     \b
     Example:
@@ -177,7 +177,7 @@ async def _retire(name: str, url: str) -> None:
     try:
         state = await survey(url)
         known = {each.name: each for each in state.nodes}
-        others = [each.name for each in state.nodes if each.registered and each.name != name]
+        others = [each for each in state.nodes if each.registered and each.name != name]
         if name not in known and not await control.is_retired(name):
             raise UsageError(f"there is no node {name!r}: {', '.join(sorted(known))} are registered")
         if not others:
@@ -187,6 +187,15 @@ async def _retire(name: str, url: str) -> None:
             raise Unreachable(
                 f"{name} does not answer, so its regions cannot leave it: start its Redis, or an empty one at its "
                 "address; with --give-up-s it would be given up"
+            )
+        if all(each.server is None for each in others):
+            raise Unreachable(
+                f"of the other nodes ({', '.join(each.name for each in others)}) none answers: nothing could take "
+                f"over what is at {name}"
+            )
+        if is_visited and state.leader == "":
+            raise NoLeader(
+                f"no leader is running, and the regions of {name} cannot leave it without one: run `gamecast manager`"
             )
         await control.retire_node(name)
         for number in range(RETIRES_MAX):
@@ -199,7 +208,10 @@ async def _retire(name: str, url: str) -> None:
             raise OtherSideError(f"new regions keep coming to {name}: repeat this when fewer servers join")
     finally:
         await control.close()
-    click.echo(f"{name} is retired: no region is there any more, and its Redis may be stopped", err=True)
+    may_stop = f", and its Redis may be stopped{'' if name in known else ', unless it is the control Redis'}"
+    if name in known and (server := known[name].server) is not None and server.run == state.control.run:
+        may_stop = "; its Redis is the control Redis, too: keep it running"
+    click.echo(f"{name} is retired: no region is there any more{may_stop}", err=True)
 
 
 async def _run(
@@ -214,10 +226,10 @@ async def _run(
     reached_url = as_user_of(redis_url, network.url)
     stored_url = stored_for_all(redis_url, network.url)
     server = ServerProbe(reached_url, name)
-    loses = may_lose
+    loses, is_leaving = may_lose, False
 
     async def register() -> None:
-        nonlocal loses
+        nonlocal loses, is_leaving
         described = await server.describe()
         if described.loading:
             raise Unreachable(f"Redis at {redacted(redis_url)} is still loading its data.")
@@ -225,7 +237,8 @@ async def _run(
         loses = not described.keeps_all if may_lose is None else may_lose
         if may_lose is None and described.append_only and described.appendfsync is None:
             logger.warning(UNREAD, name)
-        if not await _is_leaving(name, network):
+        is_leaving = await _is_leaving(name, network)
+        if not is_leaving:
             await network.register_node(name, stored_url, may_lose=loses)
 
     relays: RedisRelays | None = None
@@ -239,7 +252,10 @@ async def _run(
         if is_candidate:
             network.stand(TellingControl(network.url))
         counts = "; it counts as one that may lose data in a restart" if loses else ""
-        logger.info("node %s at %s is registered and relays%s", name, redacted(redis_url), counts)
+        stands = f"is registered and relays{counts}"
+        if is_leaving:
+            stands = "was retired, and relays until its regions have gone"
+        logger.info("node %s at %s %s", name, redacted(redis_url), stands)
         await _stay_registered(name, stored_url, network, may_lose=bool(loses), stop=stop)
     finally:
         if relays is not None:

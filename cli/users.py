@@ -150,7 +150,7 @@ def show(*, servers: tuple[str, ...], as_json: bool) -> None:
         table = Table("server", "user", "state", "passwords", box=None)
         for state in states:
             said = "let in" if state.is_on else "not let in"
-            said += "" if state.is_current else ", functions of another version: gamecast users load"
+            said += "" if state.is_current else ", lacks rights or functions of this version: gamecast users load"
             table.add_row(state.server, state.role, said if state.is_there else "not there", str(state.passwords))
         Console().print(table)
     if not all(state.is_on and state.is_current for state in states):

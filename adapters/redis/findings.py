@@ -120,8 +120,11 @@ def _leading(examined: Examination) -> Iterator[Finding]:
         seen = f"no leader is running, although {counted(there, 'connection')} {'is' if there == 1 else 'are'} open"
         if waiting := sum(each.alive and bool(each.waiting) for each in network.connections):
             seen += f", {waiting:,} of which {'waits' if waiting == 1 else 'wait'} for regions"
+        refuses = network.control.refuses
         advice = (
-            "start `gamecast manager --control URL`, or install the planner where game servers run (pip install "
+            "mend that the control Redis refuses writes: no leader can begin without one"
+            if refuses
+            else "start `gamecast manager --control URL`, or install the planner where game servers run (pip install "
             "'gamecast[planner]'): connections are leader candidates then. Their logs (gamecast.manager) say what "
             "prevents that"
         )
@@ -201,7 +204,7 @@ def _node(node: NodeState, before: NodeState, network: NetworkState, *, steady: 
             HANGING if IS_HANGING in (node.trouble or "") else "start the server, or correct what the message names"
         )
         if not node.planned:
-            advice += f", or remove the node from the registry: HDEL {ControlKeys.nodes} {node.name}"
+            advice += f", or take the node out of the network: gamecast node retire {node.name} --control URL"
         seen = f"{node.trouble or 'cannot be asked'}{affected_by(node.name, network)}"
         if plan is not None and node.name in plan.given_up:
             seen += "; it is given up, and its regions are at other nodes"
@@ -231,7 +234,16 @@ def _node(node: NodeState, before: NodeState, network: NetworkState, *, steady: 
             "check its disk, its append-only file, and what its log says about a truncated file at its start",
         )
     is_left = node.planned and not node.registered and any(other.registered for other in network.nodes)
-    if is_left and network.plan is not None and node.name in network.plan.visits:
+    is_left = is_left and network.plan is not None and node.name in network.plan.visits
+    if is_left and node.retired:
+        yield Finding(
+            "warning",
+            node.name,
+            "was retired, and regions are still there",
+            f"unless it is running, repeat `gamecast node retire {node.name} --control URL`; keep its server running "
+            "until it has said that no region is there any more",
+        )
+    elif is_left:
         again = "if the node should stay, start `gamecast node` for it again"
         if node.name == SOLE_NODE:
             again = (

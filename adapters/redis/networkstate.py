@@ -52,6 +52,8 @@ class NodeState:
     unread: tuple[str, ...] = ()
     has_lost: bool = False
     """Whether it was found to have lost acknowledged events, although it is registered to keep all."""
+    retired: bool = False
+    """Whether it was taken out of the network for good; regions may still be there."""
     is_carried: bool | None = None
     """Whether somebody carries the links that leave it (`gamecast node`); None: no link does, or it is unknown."""
     accepted: int | None = None

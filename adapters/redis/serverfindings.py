@@ -89,7 +89,7 @@ def _memory(subject: str, server: ServerState) -> Finding:
     full = used / limit
     seen = f"{size_text(used)} of {size_text(limit)} in use ({full:.0%})"
     if "memory" in server.refuses:
-        more = f"CONFIG SET maxmemory {math.ceil(limit * 1.5 / 2**20)}mb, and the same in redis.conf"
+        more = f"CONFIG SET maxmemory {math.ceil(max(limit, used) * 1.5 / 2**20)}mb, and the same in redis.conf"
         if server.machine_bytes:
             more += f" (its machine has {size_text(server.machine_bytes)})"
         advice = f"{more}; then keep fewer events (gamecast manager --retention-events)"

@@ -61,6 +61,7 @@ async def survey(
         places.update(plan.nodes if plan is not None else {})
         names = sorted(places, key=natural) or [SOLE_NODE]
         lossy = set(map(text, await control.ask("SMEMBERS", ControlKeys.lossy) or ()))
+        retired = set(map(text, await control.ask("SMEMBERS", ControlKeys.retired) or ()))
         runs = await control.ask("HMGET", ControlKeys.doubted, *names) or ()
         sources = sorted({source for source, _ in plan.links} if plan is not None else ())
         told = await control.ask_each([("GET", ControlKeys.carried(name)) for name in sources]) if sources else []
@@ -74,6 +75,7 @@ async def survey(
                 registered=name in registered,
                 planned=plan is not None and name in plan.nodes,
                 may_lose=name in lossy,
+                retired=name in retired,
                 has_lost=name in doubted,
                 is_carried=carried.get(name),
             )

@@ -234,7 +234,7 @@ def found_by(server_url: str, finder: RedisUser | None) -> str:
 class UserState:
     """The state of a user on a server: whether it exists and may log in, and how many passwords it has.
 
-    ``is_current``: whether the functions of this version are there, and the user may call those of its part.
+    ``is_current``: whether the functions of this version are there, and the user may do what this version's part needs.
     """
 
     server: str
@@ -388,8 +388,10 @@ async def users_of(server_urls: Sequence[str]) -> list[UserState]:
                 told = await connection.pipeline([("ACL", "GETUSER", role) for role in roles])
                 libraries = await connection.call("FUNCTION", "LIST", "LIBRARYNAME", "gamecast_*")
                 loaded = {library[library.index(b"library_name") + 1].decode() for library in libraries}
+                categories = await _categories(connection, told)
                 states += (
-                    _state(redacted(url), role, answer, loaded) for role, answer in zip(roles, told, strict=True)
+                    _state(redacted(url), role, answer, loaded, categories)
+                    for role, answer in zip(roles, told, strict=True)
                 )
             finally:
                 await connection.close()
@@ -429,19 +431,67 @@ async def _servers(server_urls: Sequence[str]) -> list[str]:
     return [url for group in await _groups(server_urls) for url in group.servers]
 
 
-def _state(server: str, role: str, told: list[Any] | None, loaded: AbstractSet[str]) -> UserState:
+def _state(
+    server: str,
+    role: str,
+    told: list[Any] | None,
+    loaded: AbstractSet[str],
+    categories: Mapping[str, AbstractSet[str]],
+) -> UserState:
     if told is None:
         return UserState(server, role, is_there=False)
-    user = dict(zip(told[::2], told[1::2], strict=True))
-    called = {rule for rule in ROLES.get(role, ()) if rule.startswith(FCALL)}
+    user, rules = _fields(told), {**ROLES, **REPLICATING}[role]
+    called = {rule.removeprefix(FCALL) for rule in rules if rule.startswith(FCALL)}
     return UserState(
         server,
         role,
         is_there=True,
         is_on=b"on" in user[b"flags"],
         passwords=len(user[b"passwords"]),
-        is_current=called <= set(_commands(told)) and {rule.removeprefix(FCALL) for rule in called} <= loaded,
+        is_current=called <= loaded and _has_all(user, rules, categories),
     )
+
+
+def _has_all(user: Mapping[bytes, Any], rules: Iterable[str], categories: Mapping[str, AbstractSet[str]]) -> bool:
+    """Return whether a user, as the server tells it, has all rights that rules give. It may have others, too."""
+    own = _rights_in(user, categories)
+    selectors = [_rights_in(_fields(each), categories) for each in user.get(b"selectors", ())]
+    for rule in rules:
+        if rule.startswith("("):
+            wanted = [right for right in rule[1:-1].split() if right[0] != "-" and not right.startswith("+@")]
+            if not any(all(_is_in(right, there) for right in wanted) for there in selectors):
+                return False
+        elif not _is_in({"allchannels": "&*"}.get(rule, rule), own):
+            return False
+    return True
+
+
+def _is_in(right: str, rights: AbstractSet[str]) -> bool:
+    """Return whether a right is among others; who may both read and write a key is not told to read it as well."""
+    return right in rights or (right[0] == "%" and right[right.index("~") :] in rights)
+
+
+def _rights_in(told: Mapping[bytes, Any], categories: Mapping[str, AbstractSet[str]]) -> set[str]:
+    """Return rights, with each command by its name; servers tell some of them as categories."""
+    rights: set[str] = set()
+    for rule in told[b"commands"].decode().split():
+        names = categories.get(rule[2:], frozenset()) if rule[1] == "@" else {rule[1:]}
+        changed = {f"+{name}" for name in names}
+        rights = rights | changed if rule[0] == "+" else rights - changed
+    return rights | {right for field in (b"keys", b"channels") for right in told[field].decode().split()}
+
+
+def _fields(told: Sequence[Any]) -> dict[bytes, Any]:
+    return dict(zip(told[::2], told[1::2], strict=True))
+
+
+async def _categories(connection: RedisConnection, told: Iterable[list[Any] | None]) -> dict[str, AbstractSet[str]]:
+    """Return the commands of the categories that users are told to have."""
+    users = [_fields(each) for each in told if each is not None]
+    rules = [each[b"commands"] for user in users for each in (user, *map(_fields, user.get(b"selectors", ())))]
+    names = sorted({rule[2:] for each in rules for rule in each.decode().split() if rule[1] == "@"} - {"all"})
+    known = await connection.pipeline([("ACL", "CAT", name) for name in names]) if names else []
+    return {name: {each.decode() for each in there} for name, there in zip(names, known, strict=True)}
 
 
 async def _newer_commands(connection: RedisConnection) -> list[str]:
@@ -457,8 +507,7 @@ async def _older_functions(connection: RedisConnection, role: str) -> list[str]:
 
 
 def _commands(told: list[Any]) -> list[str]:
-    user = dict(zip(told[::2], told[1::2], strict=True))
-    return str(user[b"commands"].decode()).split()
+    return str(_fields(told)[b"commands"].decode()).split()
 
 
 async def _all_rules(connection: RedisConnection, role: str) -> tuple[str, ...]:

@@ -537,6 +537,10 @@ async def test_a_daemon_waits_for_its_redis_no_longer_than_it_is_told(command: s
     assert await hasty.ended() == 3
     assert "Trying again for 0.3 s." in hasty.complained
     assert hasty.complained.splitlines()[-1].startswith(f"gamecast: nothing answers at {absent} ")
+    logged = start(command, "--control", absent, *rest, "--wait-s", "0.3", "--log", "json")
+    assert await logged.ended() == 3
+    lines = [json.loads(line) for line in logged.complained.splitlines()]
+    assert (lines[-1]["level"], lines[-1]["message"][:18]) == ("ERROR", "nothing answers at")
     await patient.is_there("Trying again for 60 s.")
     assert await patient.ended(signal.SIGTERM) == 0
     assert "registered" not in patient.complained

@@ -354,8 +354,29 @@ async def test_functions_stay_over_a_restart_and_who_has_none_is_told_what_to_do
         with pytest.raises(NotAllowed, match="gamecast users load"):
             await gamecast.connect(users["subscriber"].url(server.url), name="s1").open()
         await load_functions([server.url])
+        assert all(state.is_current for state in await users_of([server.url]))
         async with gamecast.connect(users["publisher"].url(server.url), name="p1"):
             pass
+
+
+@pytest.mark.parametrize(
+    ("role", "less"),
+    [
+        ("subscriber", ("-xread", "-xrange")),
+        ("watcher", ("resetchannels",)),
+        ("manager", ("resetkeys", "~gamecast:{control}:*")),
+        ("publisher", ("clearselectors",)),
+    ],
+)
+def test_a_user_who_lacks_a_right_is_shown_until_its_rights_are_loaded_again(role: str, less: tuple[str, ...]) -> None:
+    with EmbeddedServer() as server, redis.Redis.from_url(server.url) as admin:
+        asyncio.run(create_users([server.url], new_users()))
+        admin.execute_command("ACL", "SETUSER", role, *less)
+        shown = CliRunner().invoke(cli, ["users", "show", server.url])
+        assert shown.exit_code == 1
+        assert [line.split()[1] for line in shown.output.splitlines() if "lacks rights" in line] == [role]
+        asyncio.run(load_functions([server.url]))
+        assert CliRunner().invoke(cli, ["users", "show", server.url]).exit_code == 0
 
 
 async def test_who_runs_another_version_goes_on_when_the_functions_of_this_one_are_loaded() -> None:

@@ -12,6 +12,7 @@ from contextlib import AsyncExitStack
 import pytest
 
 import gamecast
+from adapters.embedded.server import EmbeddedServer
 from adapters.redis.leadercontrol import LeaderControl
 from adapters.redis.survey import survey
 from cli.doctor import findings_of
@@ -20,6 +21,7 @@ from tests.events import take
 from tests.integration.adapters.test_older_control import Deployment, deployment
 from tests.integration.adapters.test_plan_running import Server
 from tests.integration.adapters.test_several_nodes import RING, ring
+from tests.integration.networks import register, relaying
 from tests.patience import patience
 
 __all__ = ["deployment"]
@@ -125,6 +127,8 @@ async def test_a_daemon_started_again_carries_links_until_its_node_has_been_left
         control = LeaderControl(url)
         assert await control.retire_node(name)
         await control.close()
+        [half] = [each for each in await findings_of(url) if "was retired" in each.seen]
+        assert (half.subject, f"repeat `gamecast node retire {name}" in half.advice) == (name, True)
         command = [sys.executable, "-m", "gamecast", "node", "--name", name, "--redis", deployment.nodes[name].url]
         again = await asyncio.create_subprocess_exec(*command, "--control", url, stderr=subprocess.PIPE)
         for client, regions in zip(clients, RING, strict=True):
@@ -137,12 +141,57 @@ async def test_a_daemon_started_again_carries_links_until_its_node_has_been_left
         async with patience(60):
             _, told = await again.communicate()
         assert (again.returncode, b"was retired, and no region is there" in told) == (0, True), told
+        assert b"was retired, and relays until its regions have gone" in told
+
+
+async def test_a_node_stays_while_nothing_that_answers_could_take_its_regions_over(deployment: Deployment) -> None:
+    url = deployment.control.url
+    async with gamecast.connect(url, name="one") as one:
+        await one.subscribe("a")
+        [there] = (await plan_of(url)).paths["a"]
+        dead = sorted({"n1", "n2", "n3"} - {there})
+        for gone in dead:
+            os.kill(deployment.nodes[gone].pid, signal.SIGKILL)
+        status, said = await retired(there, url)
+        assert (status, f"of the other nodes ({', '.join(dead)}) none answers" in said) == (3, True), said
+        assert there in {node.name for node in (await survey(url)).nodes if node.registered}
+        await one.publish("a", 1)
+    for gone in dead:
+        deployment.nodes[gone].kill()
+        await deployment.nodes[gone].restart_async()
+
+
+async def test_without_a_leader_a_node_with_regions_stays_registered() -> None:
+    with EmbeddedServer() as control, EmbeddedServer() as other:
+        await register(control.url, {"n1": control.url, "n2": other.url})
+        async with gamecast.connect(control.url, name="one") as one:
+            for group in GROUPS:
+                await one.subscribe(group[0])
+        async with patience(30):
+            while (await survey(control.url)).leader:  # noqa: ASYNC110
+                await asyncio.sleep(0.1)
+        [name, *_] = (await plan_of(control.url)).visits
+        status, said = await retired(name, control.url)
+        assert (status, "no leader is running" in said) == (3, True), said
+        assert name in {node.name for node in (await survey(control.url)).nodes if node.registered}
+
+
+async def test_the_redis_of_a_retired_node_stays_where_it_is_the_control_redis_too() -> None:
+    with EmbeddedServer() as control, EmbeddedServer() as other:
+        await register(control.url, {"n1": control.url, "n2": other.url})
+        async with relaying(control.url), gamecast.connect(control.url, name="one") as one:
+            for group in GROUPS:
+                await one.subscribe(group[0])
+            status, said = await retired("n1", control.url)
+            assert (status, said.splitlines()[-1]) == (
+                0,
+                "n1 is retired: no region is there any more; its Redis is the control Redis, too: keep it running",
+            )
+            await one.publish("a0", 1)
 
 
 @pytest.mark.parametrize("mistake", ["n9"])
 async def test_a_name_that_was_a_mistake_is_retired(deployment: Deployment, mistake: str) -> None:
-    from tests.integration.networks import register
-
     url = deployment.control.url
     await register(url, {mistake: "redis://127.0.0.1:1"})
     status, said = await retired(mistake, url)

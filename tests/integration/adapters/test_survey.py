@@ -641,7 +641,7 @@ def test_a_registered_node_that_is_nowhere_is_found(redis_server: EmbeddedServer
         seen = status(redis_server.url, expected=3)
         assert [node["reachable"] for node in seen["nodes"]] == [True, False, False]
         wrong = doctor(redis_server.url, expected=3)
-        assert found(wrong, "is a server running there")["advice"].endswith("HDEL gamecast:{control}:nodes n2")
+        assert found(wrong, "is a server running there")["advice"].endswith("gamecast node retire n2 --control URL")
         assert found(wrong, "is not a Redis URL")["subject"] == "n3"
 
 

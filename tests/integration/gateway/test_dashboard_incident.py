@@ -337,6 +337,18 @@ async def test_twelve_nodes_stand_in_natural_order_and_in_view_and_a_phone_has_t
                 assert box["right"] - box["left"] > 130, "as large as it was drawn, so that its text can be read"
             places = [(round(box["top"]), round(box["left"])) for box in boxes]
             assert places == sorted(places), "row by row"
+            assert await page.locator("#graph path.flow").count() > 0
+            crossing = await page.evaluate(
+                """() => [...document.querySelectorAll("#graph path.flow")].filter((path) => {
+                    const at = path.getScreenCTM(), boxes = [...document.querySelectorAll("#graph .node rect.body")]
+                        .map((box) => box.getBoundingClientRect());
+                    return Array.from({ length: 50 }, (_, step) =>
+                        path.getPointAtLength((path.getTotalLength() * step) / 49).matrixTransform(at))
+                        .some(({ x, y }) => boxes.some((box) =>
+                            box.left + 9 < x && x < box.right - 9 && box.top + 9 < y && y < box.bottom - 9));
+                }).length"""
+            )
+            assert crossing == 0, "no link passes behind a node that it does not lead to"
             more = await page.locator("#graph .node text.soft").first.text_content()
             assert more is not None
             assert "full" in more or "MB" in more, "how full it is"

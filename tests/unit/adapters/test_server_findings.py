@@ -63,7 +63,7 @@ def test_settings_that_hurt_in_an_incident_are_named_with_their_cure() -> None:
 def test_a_full_server_is_named_as_full_with_the_command_that_gives_it_more() -> None:
     [found] = wrong(memory_bytes=105 * 2**20, memory_bytes_max=100 * 2**20, refuses=("memory",))
     assert (found.level, found.seen) == ("problem", "is full, and refuses writes: 110.1 MB of 104.9 MB in use (105%)")
-    assert found.advice.startswith("CONFIG SET maxmemory 150mb, and the same in redis.conf (its machine has 10.0 GB)")
+    assert found.advice.startswith("CONFIG SET maxmemory 158mb, and the same in redis.conf (its machine has 10.0 GB)")
     assert "--retention-events" in found.advice
     [found] = wrong(memory_bytes=99 * 2**20, memory_bytes_max=100 * 2**20)
     assert (found.level, "refuses writes" in found.seen) == ("problem", False)

@@ -9,7 +9,9 @@ const APART = { x: 66, y: 36 }; // room for a link's label
 const EDGE = 18;
 const PLATE = { width: 62, height: 18 };
 const STEPS = 60;
-const BOW = 0.2;
+const GUTTER = 12; // how far from a box a link passes it by, and how much links differ in that
+const LANES = [0, 3, -3, 5, -6];
+const CORNER = 12;
 
 let newest = null;
 let chosen = [];
@@ -76,9 +78,12 @@ function arrange(nodes, links) {
   const parts = { nodes: new Map(), links: new Map() };
   const svg = draw("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": describe(nodes, links) });
   const labels = [];
+  let far = 0;
   for (const { from, to } of links) {
-    const points = way(boxes.get(from), boxes.get(to));
-    const at = boxes.get(from).y === boxes.get(to).y && points.length < STEPS ? above(points) : free(points, [...boxes.values()], labels);
+    const ends = [boxes.get(from), boxes.get(to)];
+    const isNext = areNext(...ends);
+    const points = isNext ? straight(...ends) : around(...ends, LANES[far++ % LANES.length]);
+    const at = isNext && ends[0].y === ends[1].y ? above(points) : free(points, [...boxes.values()], labels);
     labels.push(at);
     const part = drawLink(points, at);
     parts.links.set(`${from}>${to}`, part);
@@ -116,17 +121,52 @@ function standing(names, room) {
   };
 }
 
-// From the edge of one box to that of another: straight to a neighbour, else in a bow around what stands between.
-function way(from, to) {
-  const [dx, dy] = [to.x - from.x, to.y - from.y];
-  const isNext = Math.abs(dx) < 1.5 * (BOX.width + APART.x) && Math.abs(dy) < 1.5 * (BOX.height + APART.y);
-  const bow = isNext ? 0 : BOW;
-  const middle = { x: (from.x + to.x) / 2 + dy * bow, y: (from.y + to.y) / 2 - dx * bow };
-  const points = Array.from({ length: STEPS + 1 }, (_, step) => {
-    const t = step / STEPS;
-    const [one, both, other] = [(1 - t) ** 2, 2 * t * (1 - t), t ** 2];
-    return { x: one * from.x + both * middle.x + other * to.x, y: one * from.y + both * middle.y + other * to.y };
+function areNext(from, to) {
+  return Math.abs(to.x - from.x) < 1.5 * (BOX.width + APART.x) && Math.abs(to.y - from.y) < 1.5 * (BOX.height + APART.y);
+}
+
+function straight(from, to) {
+  const at = (t) => ({ x: from.x + (to.x - from.x) * t, y: from.y + (to.y - from.y) * t });
+  return between(from, to, Array.from({ length: STEPS + 1 }, (_, step) => at(step / STEPS)));
+}
+
+// Along the rows and columns of boxes, so that what stands between the two is not crossed. In a row, links to the right
+// pass above it, others below.
+function around(from, to, lane) {
+  const apart = GUTTER + lane;
+  const side = Math.sign(to.y - from.y) || (to.x > from.x ? -1 : 1);
+  const leaves = from.y + side * (BOX.height / 2 + apart);
+  const [starts, ends] = [from.x + 3 * lane, to.x + 3 * lane];
+  const corners = [{ x: starts, y: from.y }, { x: starts, y: leaves }];
+  if (Math.abs(to.y - from.y) > 1.5 * (BOX.height + APART.y)) {
+    const beside = to.x + (to.x > from.x ? -1 : 1) * (BOX.width / 2 + apart);
+    const enters = to.y - side * (BOX.height / 2 + apart);
+    corners.push({ x: beside, y: leaves }, { x: beside, y: enters }, { x: ends, y: enters });
+  } else {
+    corners.push({ x: ends, y: leaves });
+  }
+  return between(from, to, rounded([...corners, { x: ends, y: to.y }]));
+}
+
+// Points along a line with corners, a few units apart.
+function rounded(corners) {
+  const points = [];
+  corners.slice(1).forEach((corner, place) => {
+    const [before, after] = [corners[place], corners[place + 2] ?? corner];
+    const [come, go] = [Math.hypot(corner.x - before.x, corner.y - before.y), Math.hypot(after.x - corner.x, after.y - corner.y)];
+    const toward = (other, length, most) => ({ x: corner.x + ((other.x - corner.x) * most) / (length || 1), y: corner.y + ((other.y - corner.y) * most) / (length || 1) });
+    const first = points.at(-1) ?? before;
+    const bend = Math.min(CORNER, come / 2, go / 2);
+    const [turn, turned] = [toward(before, come, bend), toward(after, go, bend)];
+    const steps = Math.max(1, Math.round(Math.hypot(turn.x - first.x, turn.y - first.y) / 6));
+    for (let step = 1; step <= steps; step++) points.push({ x: first.x + ((turn.x - first.x) * step) / steps, y: first.y + ((turn.y - first.y) * step) / steps });
+    for (const t of [0.25, 0.5, 0.75, 1]) points.push({ x: (1 - t) ** 2 * turn.x + 2 * t * (1 - t) * corner.x + t ** 2 * turned.x, y: (1 - t) ** 2 * turn.y + 2 * t * (1 - t) * corner.y + t ** 2 * turned.y });
   });
+  return points;
+}
+
+// What of a line is outside of the boxes at its ends.
+function between(from, to, points) {
   const first = points.findIndex((point) => !covers(from, point, 0));
   const last = points.findLastIndex((point) => !covers(to, point, 3));
   return points.slice(Math.max(0, first - 1), Math.max(first + 1, last + 1));
