@@ -57,7 +57,8 @@ def server_findings(subject: str, server: ServerState) -> Iterator[Finding]:
         )
     yield _memory(subject, server)
     yield from _refusing(subject, server)
-    yield _persistence(subject, server)
+    if (found := _persistence(subject, server)) is not None:
+        yield found
     yield from _settings(subject, server)
     if server.replicas_wanted:
         yield from _replication(subject, server)
@@ -113,7 +114,7 @@ def _refusing(subject: str, server: ServerState) -> Iterator[Finding]:
         yield Finding("problem", subject, seen, "start its replicas; INFO replication lists those that are there")
 
 
-def _persistence(subject: str, server: ServerState) -> Finding:
+def _persistence(subject: str, server: ServerState) -> Finding | None:
     if server.loading:
         seen = "is still loading its data: it accepts no command, and does not report what it keeps"
         return Finding("warning", subject, seen, "wait until it has finished, and repeat this")
@@ -129,7 +130,7 @@ def _persistence(subject: str, server: ServerState) -> Finding:
         case "no":
             seen = "appendfsync no: when its machine fails, what the system had not written yet (half a minute) is lost"
         case _:
-            seen = "appendonly yes, but it does not report appendfsync (CONFIG is refused): see its configuration"
+            return None  # unread, see `_settings`
     return Finding("warning", subject, seen, advice)
 
 
@@ -144,9 +145,7 @@ def _settings(subject: str, server: ServerState) -> Iterator[Finding]:
     if idle_s := server.idle_s_max:
         seen = f"timeout {idle_s}: it closes connections that are idle for {idle_s:,} s, and they have to reopen"
         yield Finding("warning", subject, seen, "CONFIG SET timeout 0, and the same in redis.conf")
-    known = {"appendfsync"} if server.append_only else set()  # that one is reported above
-    if server.writes_need is not None:
-        known.add("min-replicas-to-write")
+    known = {"min-replicas-to-write"} if server.writes_need is not None else set()
     if unread := [name for name in server.settings_unread if name not in known]:
         seen = f"does not report {', '.join(unread)} to this user: not examined"
         yield Finding("warning", subject, seen, "repeat this as a user who may run CONFIG GET, or see redis.conf")

@@ -99,9 +99,9 @@ def test_a_server_that_closes_idle_connections_is_found() -> None:
 
 def test_what_a_user_may_not_read_is_said_to_be_unread() -> None:
     unread = ("appendfsync", "min-replicas-to-write", "timeout")
-    found, last = wrong(appendfsync=None, settings_unread=unread, replicas=1, replicas_wanted=1, writes_need=None)
-    assert "does not report appendfsync" in found.seen
-    assert last.seen == "does not report min-replicas-to-write, timeout to this user: not examined"
+    [found] = wrong(appendfsync=None, settings_unread=unread, replicas=1, replicas_wanted=1, writes_need=None)
+    assert found.seen == "does not report appendfsync, min-replicas-to-write, timeout to this user: not examined"
+    assert "as a user who may run CONFIG GET" in found.advice
     [found] = wrong(settings_unread=("min-replicas-to-write", "timeout"), writes_need=0)
     assert found.seen.startswith("does not report timeout to")
     for fields in ({"memory_bytes": None}, {"memory_bytes_max": None}):
