@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Mapping
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import get_args
 
@@ -28,6 +29,9 @@ from sequencing.record import Pair
 
 DASHBOARD = "/dashboard/"
 """Where the gateway serves it."""
+
+ENDED_S = 1.0
+"""How often to look whether servers have ended."""
 
 
 @click.command()
@@ -137,12 +141,24 @@ async def _run(
         if not stop.is_set():
             told = _line(url, places, pids, gateway, keys, users) if as_json else _text(url, places, gateway, keys)
             click.echo(told)
-        await stop.wait()
+        await _tell_what_ends(network, stop)
     finally:
         try:
             await stack.aclose()
         finally:
             await network.close()
+
+
+async def _tell_what_ends(network: EmbeddedNetwork, stop: Stop) -> None:
+    """Return when stopped; say until then which servers have ended."""
+    told = frozenset[str]()
+    while not stop.is_set():
+        for name in sorted(network.ended - told):
+            what = "nothing works any more" if name == "n1" else "what passes through it waits"
+            click.echo(f"the redis-server of {name} has ended, and {what}: start this again", err=True)
+        told |= network.ended
+        with suppress(TimeoutError):
+            await asyncio.wait_for(stop.wait(), ENDED_S)
 
 
 async def _open(network: EmbeddedNetwork, overlaps: frozenset[Pair]) -> bool:

@@ -97,6 +97,13 @@ class EmbeddedNetwork(RedisNetwork):
         """The directory for files that no other user may read; it exists as long as the network."""
         return self._servers.servers[0].directory
 
+    @property
+    def ended(self) -> frozenset[str]:
+        """The nodes whose private redis-server has ended by itself; with replicas, servers come back."""
+        if self.replicated is not None:
+            return frozenset()
+        return frozenset(f"n{place}" for place, each in enumerate(self._servers.servers, start=1) if each.has_ended)
+
     def url_of(self, role: str) -> str:
         """Return the control URL of a role; without users, the URL for all."""
         url = self._servers.urls[0]

@@ -460,6 +460,15 @@ async def test_a_server_that_hangs_does_not_keep_up_from_ending_nor_its_servers_
     await until(lambda: not any(map(is_running, pids.values())), END_S_MAX)
 
 
+async def test_up_says_which_of_its_servers_has_ended(start: Start) -> None:
+    up = start("up", "--json", "--nodes", "2", "--no-gateway")
+    await until(lambda: up.said.endswith("\n"))
+    os.kill(json.loads(up.said)["pids"]["n2"], signal.SIGKILL)
+    await up.is_there("the redis-server of n2 has ended, and what passes through it waits")
+    assert await up.ended(signal.SIGTERM) == 0
+    assert up.complained.count("has ended") == 1
+
+
 @pytest.mark.parametrize("options", [(), ("--replicas", "1"), ("--secure",)])
 async def test_ctrl_c_ends_up_that_still_starts_its_servers_at_once_without_a_word(
     options: tuple[str, ...], tmp_path: Path
