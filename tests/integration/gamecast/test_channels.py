@@ -24,9 +24,10 @@ from django.conf import settings
 
 import gamecast
 from adapters.embedded.server import EmbeddedServer, EmbeddedServers
+from gamecast import lasting
 from gamecast.channels import GamecastChannelLayer
 from gamecast.channels.hub import owner_of
-from tests.patience import patience, until
+from tests.patience import patience, scaled, until
 
 Layers = Callable[..., GamecastChannelLayer]
 ROOT = Path(__file__).parents[3]
@@ -396,8 +397,10 @@ async def test_what_another_program_publishes_in_its_regions_stops_nothing(
 
 @pytest.mark.parametrize("outage_s", [0.0, 0.8])
 async def test_what_is_sent_after_redis_came_back_with_nothing_comes_to_all_in_its_order(
-    layers: Layers, outage_s: float
+    layers: Layers, outage_s: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # It is by this time alone that they wait for one another.
+    monkeypatch.setattr(lasting, "REJOIN_S", scaled(lasting.REJOIN_S))
     async with EmbeddedServer(settings={"save": '""'}) as server:
         workers = [layers(server.url, capacity=10_000, lost="world.lost") for _ in range(3)]
         channels = [await each.new_channel() for each in workers]
