@@ -152,13 +152,14 @@ async def _run(
 async def _tell_what_ends(network: EmbeddedNetwork, stop: Stop) -> None:
     """Return when stopped; say until then which servers have ended."""
     told = frozenset[str]()
-    while not stop.is_set():
+    while True:
         for name in sorted(network.ended - told):
             what = "nothing works any more" if name == "n1" else "what passes through it waits"
             click.echo(f"the redis-server of {name} has ended, and {what}: start this again", err=True)
         told |= network.ended
         with suppress(TimeoutError):
             await asyncio.wait_for(stop.wait(), ENDED_S)
+            return
 
 
 async def _open(network: EmbeddedNetwork, overlaps: frozenset[Pair]) -> bool:
