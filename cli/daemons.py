@@ -116,8 +116,8 @@ async def unless_stopped(work: Coroutine[Any, Any, T], stop: asyncio.Event) -> T
 def run_until_stopped(work: Callable[[Stop], Coroutine[Any, Any, T]], *, end_s_max: float | None = END_S_MAX) -> T:
     """Run ``work``, which ends soon after its `Stop` is set, and return its result.
 
-    Raises `KeyboardInterrupt` after SIGINT, once the work has ended. Where the log is JSON, the error that
-    ends the work is a line of it, too.
+    Raises `KeyboardInterrupt` after SIGINT, once the work has ended. Where the log is JSON, the error that ends
+    the work is a line of it, too.
     """
 
     async def working() -> tuple[T, bool]:

@@ -153,10 +153,11 @@ async def _tell_what_ends(network: EmbeddedNetwork, stop: Stop) -> None:
     """Return when stopped; say until then which servers have ended."""
     told = frozenset[str]()
     while True:
-        for name in sorted(network.ended - told):
+        ended = network.ended
+        for name in sorted(ended - told):
             what = "nothing works any more" if name == "n1" else "what passes through it waits"
             click.echo(f"the redis-server of {name} has ended, and {what}: start this again", err=True)
-        told |= network.ended
+        told = ended
         with suppress(TimeoutError):
             await asyncio.wait_for(stop.wait(), ENDED_S)
             return

@@ -120,14 +120,13 @@ def _leading(examined: Examination) -> Iterator[Finding]:
         seen = f"no leader is running, although {counted(there, 'connection')} {'is' if there == 1 else 'are'} open"
         if waiting := sum(each.alive and bool(each.waiting) for each in network.connections):
             seen += f", {waiting:,} of which {'waits' if waiting == 1 else 'wait'} for regions"
-        refuses = network.control.refuses
         advice = (
-            "mend that the control Redis refuses writes: no leader can begin without one"
-            if refuses
-            else "start `gamecast manager --control URL`, or install the planner where game servers run (pip install "
+            "start `gamecast manager --control URL`, or install the planner where game servers run (pip install "
             "'gamecast[planner]'): connections are leader candidates then. Their logs (gamecast.manager) say what "
             "prevents that"
         )
+        if network.control.refuses:
+            advice = "mend that the control Redis refuses writes: no leader can begin without one"
         yield Finding("problem", "leader", seen, advice)
 
 
@@ -233,8 +232,8 @@ def _node(node: NodeState, before: NodeState, network: NetworkState, *, steady: 
             "may lose something since then",
             "check its disk, its append-only file, and what its log says about a truncated file at its start",
         )
-    is_left = node.planned and not node.registered and any(other.registered for other in network.nodes)
-    is_left = is_left and network.plan is not None and node.name in network.plan.visits
+    is_visited = plan is not None and node.name in plan.visits
+    is_left = is_visited and not node.registered and any(other.registered for other in network.nodes)
     if is_left and node.retired:
         yield Finding(
             "warning",

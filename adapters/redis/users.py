@@ -467,8 +467,15 @@ def _has_all(user: Mapping[bytes, Any], rules: Iterable[str], categories: Mappin
 
 
 def _is_in(right: str, rights: AbstractSet[str]) -> bool:
-    """Return whether a right is among others; who may both read and write a key is not told to read it as well."""
-    return right in rights or (right[0] == "%" and right[right.index("~") :] in rights)
+    """Return whether a right is among others; one for all keys, or all channels, and one to both read and write a key
+    stand for what they include.
+    """
+    kind, _, pattern = right.rpartition("~")
+    return right in rights or (kind[:1] == "%" and f"~{pattern}" in rights) or _all_of(right) in rights
+
+
+def _all_of(right: str) -> str:
+    return "&*" if right[0] == "&" else "~*" if right[0] in "~%" else right
 
 
 def _rights_in(told: Mapping[bytes, Any], categories: Mapping[str, AbstractSet[str]]) -> set[str]:

@@ -377,6 +377,8 @@ def test_a_user_who_lacks_a_right_is_shown_until_its_rights_are_loaded_again(rol
         assert [line.split()[1] for line in shown.output.splitlines() if "lacks rights" in line] == [role]
         asyncio.run(load_functions([server.url]))
         assert CliRunner().invoke(cli, ["users", "show", server.url]).exit_code == 0
+        admin.execute_command("ACL", "SETUSER", role, "allkeys", "allchannels")
+        assert CliRunner().invoke(cli, ["users", "show", server.url]).exit_code == 0, "who may more lacks nothing"
 
 
 async def test_who_runs_another_version_goes_on_when_the_functions_of_this_one_are_loaded() -> None:

@@ -9,8 +9,8 @@ const APART = { x: 66, y: 36 }; // room for a link's label
 const EDGE = 18;
 const PLATE = { width: 62, height: 18 };
 const STEPS = 60;
-const GUTTER = 12; // how far from a box a link passes it by, and how much links differ in that
-const LANES = [0, 3, -3, 5, -6];
+const GUTTER = 12; // how far from a box a link passes it by
+const LANES = [0, 3, -3, 5, -6]; // by how much more or less, one link after the other
 const CORNER = 12;
 
 let newest = null;
